@@ -260,9 +260,9 @@ static void put_param(Emit *e, const Symbol *p) {
               ll(hd_int(&p->attrs, A_OFFSET, 0)));
 }
 
-static bool has_file_names(const Emit *e) {
+static bool has_of_files(const Emit *e, AttrId what) { // AS or TRANSPOSED, of any parameter
     for (const Symbol *s = e->m->symbols; s; s = s->next)
-        if (s->kind == SYM_PARAM && hd_has(&s->attrs, A_AS)) return true;
+        if (s->kind == SYM_PARAM && hd_has(&s->attrs, what)) return true;
     return false;
 }
 
@@ -282,13 +282,20 @@ static int put_params(Emit *e) {
     hd_puts(e->c, "static const HdParam params[] = { // name, shape, count, init; bucket and first element in it\n");
     for (int i = 0; i < list.n; i++) put_param(e, list.at[i]);
     hd_puts(e->c, "};\n\n");
-    if (!has_file_names(e)) return list.n;
-    hd_puts(e->c, "static const char *const file_names[] = { // of parameters, in files of weights\n");
-    for (int i = 0; i < list.n; i++) {
-        const char *as = hd_word(&list.at[i]->attrs, A_AS, NULL);
-        hd_printf(e->c, "    %s,\n", as ? hd_emit_quoted(e, as) : "0");
+    if (has_of_files(e, A_AS)) {
+        hd_puts(e->c, "static const char *const file_names[] = { // of parameters, in files of weights\n");
+        for (int i = 0; i < list.n; i++) {
+            const char *as = hd_word(&list.at[i]->attrs, A_AS, NULL);
+            hd_printf(e->c, "    %s,\n", as ? hd_emit_quoted(e, as) : "0");
+        }
+        hd_puts(e->c, "};\n\n");
     }
-    hd_puts(e->c, "};\n\n");
+    if (has_of_files(e, A_TRANSPOSED)) {
+        hd_puts(e->c, "static const unsigned char file_turned[] = { // axes are the other way round there\n    ");
+        for (int i = 0; i < list.n; i++)
+            hd_printf(e->c, "%d,%s", hd_has(&list.at[i]->attrs, A_TRANSPOSED), i % 32 == 31 ? "\n    " : " ");
+        hd_puts(e->c, "\n};\n\n");
+    }
     return list.n;
 }
 
@@ -424,7 +431,9 @@ static void put_program(Emit *e, int n_params, int n_buckets, int n_states, int 
               n_buckets, n_buckets ? "buckets" : "0");
     hd_printf(o, "    .n_states = %d, .states = %s,\n", n_states, n_states ? "states" : "0");
     hd_printf(o, "    .n_params = %d, .params = %s,\n", n_params, n_params ? "params" : "0");
-    if (has_file_names(e)) hd_puts(o, "    .file_names = file_names,\n");
+    if (has_of_files(e, A_AS)) hd_puts(o, "    .file_names = file_names,\n");
+    if (has_of_files(e, A_TRANSPOSED)) hd_puts(o, "    .file_turned = file_turned,\n");
+    if (hd_emit_setting(e->m, A_HUB_CONFIG)) put_setting(e, "hub_config", A_HUB_CONFIG);
     hd_printf(o, "    .n_funcs = %d, .funcs = funcs, .backend = &%s,\n", func_index(e, NULL), e->target->backend);
     hd_printf(o, "    .n_sources = %d, .n_kernels = %d, .n_gemms = %d, .sources = %s, .kernels = %s, .gemms = %s,\n",
               e->sources.n, e->kernels.n, e->gemms.n, e->sources.n ? "sources" : "0", e->kernels.n ? "kernels" : "0",

@@ -142,14 +142,21 @@ static bool set_init(Front *f, Instance *i, Symbol *s, const Node *init) {
     return hd_front_error(f, init->span, "an initialiser is %s", all_inits(f));
 }
 
-static bool set_decay(Front *f, Symbol *s, const Node *decl) {
+// What may follow the initialiser of a parameter, after its name in files.
+static bool set_marks(Front *f, Symbol *s, const Node *decl) {
     bool decay = s->type->rank >= 2;
     for (int k = 0; k < decl->n; k++) {
         const char *mark = decl->kids[k]->name;
-        if (strcmp(mark, "decay") && strcmp(mark, "no_decay"))
-            return hd_front_error(f, decl->kids[k]->span, "a parameter is marked 'decay' or 'no_decay', not '%s'",
-                                  mark);
-        decay = !strcmp(mark, "decay");
+        const bool turned = !strcmp(mark, "transposed");
+        if (!turned && strcmp(mark, "decay") && strcmp(mark, "no_decay"))
+            return hd_front_error(f, decl->kids[k]->span,
+                                  "a parameter is marked 'decay', 'no_decay' or 'transposed', not '%s'", mark);
+        if (turned && s->type->rank != 2)
+            return hd_front_error(f, decl->kids[k]->span,
+                                  "'transposed' is for a parameter of two axes, not of %d: its file has them the other "
+                                  "way round", s->type->rank);
+        if (turned) hd_set_flag(f->cx, &s->attrs, A_TRANSPOSED);
+        else decay = !strcmp(mark, "decay");
     }
     if (decay) hd_set_flag(f->cx, &s->attrs, A_DECAY);
     return true;
@@ -197,7 +204,7 @@ static bool make_param(Front *f, Instance *i, Member *m) {
     if (!s)
         // members have distinct, unreserved names
         HD_BUG("the name of parameter %s is taken", join(f, i->path, decl->name));
-    if (!set_init(f, i, s, decl->b) || !set_decay(f, s, decl) || !set_file_name(f, i, s, decl)) return false;
+    if (!set_init(f, i, s, decl->b) || !set_marks(f, s, decl) || !set_file_name(f, i, s, decl)) return false;
     hd_set_int(f->cx, &s->attrs, A_INDEX, f->params.n);
     s->loc = (Loc){i->path[0] ? i->path : "root", f->file, hd_front_line(f, decl->span)};
     s->span = hd_front_site(f, decl->span);

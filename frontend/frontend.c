@@ -177,6 +177,7 @@ static bool lower(Front *f, Node *const *sets, int n_sets) {
     if (!hd_lower_optimizer(f)) return false;
     hd_settings_emit(f);
     hd_facts_emit(f);
+    hd_hub_emit(f);
     return true;
 }
 

@@ -3,6 +3,7 @@
 #include "codegen/build.h"
 #include "codegen/codegen.h"
 #include "frontend/frontend.h"
+#include "frontend/from_hf.h"
 #include "ir/arch.h"
 #include "ir/base/expect.h"
 #include "ir/base/parts.h"
@@ -23,7 +24,7 @@ enum { // as in rows
 
 typedef struct Arguments {
     ManagerArgs manager;
-    const char *input, *output, *arch;
+    const char *input, *output, *arch, *from_hf;
     int64_t memory, host_memory, guard;
     int emit, target;
     ArgList sets;
@@ -42,6 +43,8 @@ static const ArgRow rows[] = {
     {"--arch", "sm_90", 0, ARG_TEXT, FIELD(arch), "architecture of the cuda target"},
     {"--set", "KEY=VALUE", 0, ARG_LIST, FIELD(sets),
      "a model argument (layers=2) or a setting (train.batch=4, schedule.graph=none)"},
+    {"--from-hf", "DIR", 0, ARG_TEXT, FIELD(from_hf),
+     "write the .hd file of a model of Hugging Face, from DIR/config.json, and stop"},
     {"--device-memory", "SIZE", 0, ARG_SIZE, FIELD(memory), "refuse a plan that needs more, such as 80GiB"},
     {"--host-memory", "SIZE", 0, ARG_SIZE, FIELD(host_memory),
      "refuse a plan that needs more page-locked memory of the host for each rank"},
@@ -81,7 +84,9 @@ static int read_arguments(Arguments *args, Arena *a, int argc, char **argv) { //
         args->emit = args->manager.pipeline ? EMIT_IR : EMIT_BINARY; // passes by hand, to look at what they do
     if (args->emit == EMIT_CUDA && !args->target)
         return hd_args_bad(&tool, "--emit=cuda needs --target=cuda, not", "host");
-    if (!args->input && !args->manager.print_pipeline)
+    if (args->input && args->from_hf)
+        return hd_args_bad(&tool, "--from-hf writes a file and reads none, unlike", args->input);
+    if (!args->input && !args->manager.print_pipeline && !args->from_hf)
         return hd_args_bad(&tool, "an input file is missing after", "heddlec");
     return -1;
 }
@@ -273,8 +278,19 @@ static bool process_parts(const Arguments *args, const char *text, size_t len, O
     }
 }
 
+static int from_hf(const Arguments *args, Arena *a) {
+    Ctx *cx = hd_ctx_new();
+    Out out = hd_out(a), said = hd_out(a);
+    const bool ok = hd_from_hf(cx, args->from_hf, &out);
+    hd_diags_print(&cx->diags, &said);
+    hd_say_text(stderr, said.text);
+    hd_ctx_free(cx);
+    return ok && hd_args_write(args->output, &out) ? 0 : EXIT_ERRORS;
+}
+
 static int run(const Arguments *args, Arena *a) {
     size_t len = 0;
+    if (args->from_hf) return from_hf(args, a);
     const char *text = args->input ? hd_read_file(a, args->input, &len) : "";
     if (!text) {
         hd_say(stderr, "error: cannot read '%s': %s\n", args->input, strerror(errno));

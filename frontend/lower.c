@@ -483,3 +483,12 @@ bool hd_lower_loss(Front *f) {
     hd_renumber(f->func);
     return true;
 }
+
+bool hd_lower_constant(Front *f, const char *name, const Node **fn, Val *v) {
+    const Member *m = hd_find_member(f->root, hd_intern(f->cx, name));
+    if (!m || m->decl->kind != N_FN) return false;
+    *fn = m->decl;
+    if (m->decl->c->n) *v = hd_front_bad(f, m->decl->span, "function '%s' of the model takes no arguments", name);
+    else *v = invoke(f, f->root, m->decl, m->decl->span, NULL);
+    return v->kind != VAL_BAD;
+}

@@ -187,6 +187,8 @@ Val hd_lower_call(Front *f, const Node *fn, const Val *args); // a function of a
 bool hd_settings_optimizer(Front *f); // whether it takes what was set
 bool hd_optimizer_takes(const Front *f, const char *setting);
 bool hd_lower_optimizer(Front *f); // optimizers.c: the kernel of train.optimizer
+// What a function of the model returns that has no arguments. false: it has none of that name, or after reporting.
+bool hd_lower_constant(Front *f, const char *name, const Node **fn, Val *v);
 
 // --- emit.c: ops
 // result 0; NULL after reporting
@@ -205,8 +207,9 @@ bool hd_builtin_exists(const char *name);
 Val hd_builtin_call(Front *f, Instance *scope, const char *name, const Node *call);
 void hd_builtin_names(Front *f, Names *names);
 
-// --- facts.c
+// --- facts.c, hub.c
 void hd_facts_emit(Front *f); // config @model, once @loss is there
+void hd_hub_emit(Front *f);   // ... and config.json of Hugging Face, where the model has `fn huggingface()`
 
 // --- settings.c, paths.c: train and schedule
 struct Settings *hd_settings_read(Front *f, Node *const *sets, int n_sets);

@@ -190,6 +190,8 @@ typedef struct {
     int n_params;
     const HdParam *params;
     const char *const *file_names; // of each parameter in files of weights; NULL: it, or all of them, have their own
+    const unsigned char *file_turned; // of each parameter: its file has its axes the other way round; NULL: none has
+    const char *hub_config;           // JSON: what config.json of Hugging Face says of the model; NULL: unknown
     HdStep train_step, eval_step;
     int n_funcs;
     const HdFunc *funcs; // one with arguments takes a micro-batch of all inputs, in their order

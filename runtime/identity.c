@@ -15,8 +15,8 @@
 enum { VALUE = 120 };
 typedef char Value[VALUE];
 
-// GIVEN: whether it was, not its value
-typedef enum { NUMBER, FLAG, FORMATS, TEXT, GIVEN, FILES_OF, WEIGHTS_OF, CHECKPOINT_OF } Kind;
+// GIVEN: whether it was, not its value; NAMES: a hash of all of them
+typedef enum { NUMBER, FLAG, FORMATS, TEXT, GIVEN, NAMES, FILES_OF, WEIGHTS_OF, CHECKPOINT_OF } Kind;
 
 #define OF(field) offsetof(Options, field)
 static const struct { const char *name; Kind kind; size_t field; } options[] = {
@@ -28,6 +28,9 @@ static const struct { const char *name; Kind kind; size_t field; } options[] = {
     {"--resume", CHECKPOINT_OF, OF(resume)},
     {"--resume-with", TEXT, OF(resume_with)},
     {"--init", WEIGHTS_OF, OF(init)},
+    {"--init-missing", TEXT, OF(init_missing)},
+    {"--init-ignore", NAMES, OF(init_ignore)},
+    {"--init-rename", NAMES, OF(init_rename)},
     {"--val-every", NUMBER, OF(val_every)},
     {"--val-batches", NUMBER, OF(val_batches)},
     {"--eval", FLAG, OF(eval)},
@@ -38,6 +41,7 @@ static const struct { const char *name; Kind kind; size_t field; } options[] = {
     {"--keep-best", FLAG, OF(keep_best)},
     {"--digest", GIVEN, OF(digest)},
     {"--export", GIVEN, OF(export_to)},
+    {"--as", TEXT, OF(as)},
     {"--profile", GIVEN, OF(profile)},
     {"--timeline", GIVEN, OF(timeline)},
     {"--check", FLAG, OF(check)},
@@ -167,9 +171,17 @@ static bool inputs_value(const HdProgram *p, const char *option, Names given, Va
     return ok;
 }
 
+static void names_value(const Names *names, Value out) {
+    uint64_t sum = 0;
+    for (int i = 0; i < names->n; i++) sum = XXH3_64bits_withSeed(names->at[i], strlen(names->at[i]), sum + 1);
+    if (names->n)
+        snprintf(out, VALUE, "%.60s (%d of them, hash %016llx)", names->at[0], names->n, (unsigned long long)sum);
+}
+
 static bool option_value(const HdProgram *p, const Options *o, int i, Value out) {
     const void *field = (const char *)o + options[i].field;
-    const char *text = options[i].kind < TEXT || options[i].kind == FILES_OF ? NULL : *(const char *const *)field;
+    const char *text = options[i].kind < TEXT || options[i].kind == FILES_OF || options[i].kind == NAMES
+                           ? NULL : *(const char *const *)field;
     snprintf(out, VALUE, "none");
     switch (options[i].kind) {
     case NUMBER: snprintf(out, VALUE, "%lld", (long long)*(const int64_t *)field); break;
@@ -179,6 +191,7 @@ static bool option_value(const HdProgram *p, const Options *o, int i, Value out)
         if (text) snprintf(out, VALUE, "%s", strlen(text) < VALUE ? text : text + strlen(text) - VALUE + 1);
         break;
     case GIVEN: snprintf(out, VALUE, "%s", text ? "given" : "none"); break;
+    case NAMES: names_value(field, out); break;
     case FILES_OF: return inputs_value(p, options[i].name + 2, *(const Names *)field, out);
     case WEIGHTS_OF: return !text || weights_value(text, out);
     case CHECKPOINT_OF:

@@ -48,7 +48,15 @@ static const struct {
      "... with this program's train block where these settings differ: lr,total,clip,batch, ... or all"},
     {"init", "FILE", TEXT, offsetof(Options, init),
      "start from the weights of a safetensors file, an index of several, or a folder with either"},
+    {"init-missing", "fresh", TEXT, offsetof(Options, init_missing),
+     "... and parameters that it lacks from their initialisers"},
+    {"init-ignore", "PATTERN", NAMES, offsetof(Options, init_ignore),
+     "... without its tensors of these names, such as 'h.*.attn.bias'; again for more"},
+    {"init-rename", "FROM=TO", NAMES, offsetof(Options, init_rename),
+     "... with TO for FROM in its names (FROM empty: in front of them); again for more"},
     {"export", "FILE", TEXT, offsetof(Options, export_to), "write the weights as one safetensors file"},
+    {"as", "hf", TEXT, offsetof(Options, as),
+     "... in a folder with config.json and tokenizer files, which transformers loads"},
     {"export-dtype", "TYPE", DTYPE_OF, offsetof(Options, export_dtype), "... in f32 (default), bf16 or f16"},
     {"val-every", "N", COUNT, offsetof(Options, val_every), "validation loss every N steps (default: at the end)"},
     {"val-batches", "N", BATCHES, offsetof(Options, val_batches),
@@ -159,7 +167,8 @@ static int set(Options *o, int row, const char *arg) { // 0 or 2
     const Kind kind = rows[row].kind;
     void *field = (char *)o + rows[row].field;
     if ((kind == TEXT || kind == NAMES) && !*arg) {
-        say("error: --%s needs a file name\n", name);
+        const bool file = !strcmp(rows[row].value, "FILE") || !strcmp(rows[row].value, "DIR");
+        say("error: --%s needs a %s\n", name, file ? "file name" : "value");
         return 2;
     }
     if (kind == REPORT && arg && strcmp(arg, "json")) {
@@ -217,6 +226,18 @@ static int combine(const Options *o, int argc, char **argv) {
     if (o->val_every && !o->val.n) return refuse("--val-every needs --val=FILE", none, argv[0]);
     if (o->export_dtype != HD_F32 && !o->export_to)
         return refuse("--export-dtype needs --export=FILE", none, argv[0]);
+    if ((o->init_missing || o->init_ignore.n || o->init_rename.n) && !o->init)
+        return refuse(o->init_missing    ? "--init-missing needs --init=FILE"
+                      : o->init_ignore.n ? "--init-ignore needs --init=FILE"
+                                         : "--init-rename needs --init=FILE",
+                      none, argv[0]);
+    if (o->init_missing && strcmp(o->init_missing, "fresh"))
+        return refuse("--init-missing=fresh is the only form, unlike ", o->init_missing, argv[0]);
+    for (int i = 0; i < o->init_rename.n; i++)
+        if (!strchr(o->init_rename.at[i], '='))
+            return refuse("--init-rename takes FROM=TO, not ", o->init_rename.at[i], argv[0]);
+    if (o->as && strcmp(o->as, "hf")) return refuse("--as=hf is the only form, unlike ", o->as, argv[0]);
+    if (o->as && !o->export_to) return refuse("--as needs --export=DIR", none, argv[0]);
     if (o->init && o->resume)
         return refuse("--init and --resume both say where the weights come from; give one", none, argv[0]);
     return 0;
@@ -272,5 +293,7 @@ void hd_options_free(Options *o) {
     free(o->data.at);
     free(o->val.at);
     free(o->formats.at);
-    o->data = o->val = o->formats = (Names){0};
+    free(o->init_ignore.at);
+    free(o->init_rename.at);
+    o->data = o->val = o->formats = o->init_ignore = o->init_rename = (Names){0};
 }

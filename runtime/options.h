@@ -5,9 +5,10 @@
 #include "runtime/heddle.h"
 
 typedef struct {
-    Names data, val, formats;
+    Names data, val, formats, init_ignore, init_rename;
     HdDtype export_dtype;
-    const char *log, *tensorboard, *digest, *save, *resume, *resume_with, *init, *export_to, *profile, *timeline;
+    const char *log, *tensorboard, *digest, *save, *resume, *resume_with, *init, *init_missing,
+        *export_to, *as, *profile, *timeline;
     // ranks: the number asked for; 0: none was
     int64_t steps, seed, save_every, save_seconds, keep, val_every, val_batches, log_every, ranks;
     bool no_graph, check, overwrite, keep_best, eval, report, report_json, seed_given;

@@ -6,6 +6,7 @@
 #include "runtime/data/feed.h"
 #include "runtime/identity.h"
 #include "runtime/log.h"
+#include "runtime/checkpoint/hub.h"
 #include "runtime/checkpoint/settings.h"
 #include "runtime/mesh.h"
 #include "runtime/saving.h"
@@ -306,6 +307,15 @@ static bool train(Run *r, int64_t *done, bool *bad_data) {
 
 // --- before and after
 
+static bool export(Run *r) { // all: a file, or a folder as Hugging Face has it
+    static const char *const names[] = {[HD_F32] = "float32", [HD_BF16] = "bfloat16", [HD_F16] = "float16"};
+    const Options *o = r->o;
+    char path[HD_CHECKPOINT_PATH];
+    if (!o->as) return hd_state_export(r->x, o->export_to, o->export_dtype);
+    return hd_hub_weights(o->export_to, path, sizeof path) && hd_state_export(r->x, path, o->export_dtype) &&
+           (!rank_0(r) || hd_hub_write(r->p, o->export_to, o->init, names[o->export_dtype]));
+}
+
 // all: after the last step, writes everything that was asked for, even when some of it fails.
 static bool leave_behind(Run *r, int64_t step) {
     const Options *o = r->o;
@@ -317,7 +327,7 @@ static bool leave_behind(Run *r, int64_t step) {
         (r->stopped || told(r, validate(r, step))) &&
         told(r, hd_saving_go_on(&r->saving, true)) && // the best so far
         (!o->digest || told(r, all_ok(r, hd_state_hashes(r->x, r->log.digest)))) &&
-        (!o->export_to || told(r, all_ok(r, hd_state_export(r->x, o->export_to, o->export_dtype)))) &&
+        (!o->export_to || told(r, all_ok(r, export(r)))) &&
         (!o->profile || told(r, all_ok(r, r->b->write_profile(r->x, o->profile)))) &&
         (!o->timeline || told(r, all_ok(r, r->b->write_timeline(r->x, o->timeline))));
     if (r->stopped && step < o->steps)
@@ -368,7 +378,8 @@ static bool resume(Run *r) {
 static bool weights(Run *r) { // by one of three ways
     r->at.seed = r->o->seed;
     if (r->o->resume) return resume(r);
-    return r->o->init ? hd_state_import(r->x, r->o->init) : hd_state_init(r->x, r->at.seed); // either sets every one
+    const HdInitRules rules = {r->o->init_ignore, r->o->init_rename, r->o->init_missing != NULL, rank_0(r), r->at.seed};
+    return r->o->init ? hd_state_import(r->x, r->o->init, &rules) : hd_state_init(r->x, r->at.seed); // either sets all
 }
 
 // The random state follows from how far the run is: a checkpoint holds nothing of it.
@@ -385,6 +396,8 @@ static bool prepare(Run *r) { // before anything slow
     const Options *o = r->o;
     const HdProgram *p = r->p;
     if (!hd_steps_check(p) || (rank_0(r) && !hd_paths_check(p, o))) return false;
+    if (rank_0(r) && ((o->as && !hd_hub_prepare(p, o->export_to, o->init)) || (o->init && !hd_hub_compare(p, o->init))))
+        return false;
     if (!hd_saving_open(&r->saving, o, rank_0(r))) return false;
     if (o->data.n && !hd_feed_open(&r->data, p, "data", o->data, o->formats, p->micro)) return false;
     if (o->val.n && !hd_feed_open(&r->val, p, "val", o->val, o->formats, 1)) return false;
@@ -451,8 +464,7 @@ static bool go(Run *r) { // all
     const double loaded = hd_now();
     if (o->check && !all_ok(r, hd_state_check(r->x, false))) return false;
     const Data *data = hd_feed_first(&r->data);
-    const char *name = data ? data->name : NULL;
-    const LogStart start = {&r->at, r->b->peak_flops(r->x), r->b->device(r->x), name, elements(r)};
+    const LogStart start = {&r->at, r->b->peak_flops(r->x), r->b->device(r->x), data ? data->name : NULL, elements(r)};
     if (!all_ok(r, hd_log_open(&r->log, r->p, o, rank_0(r), &start))) return false;
     tell_start(r);
     tell_phases(r, checked, opened, loaded);

@@ -10,8 +10,8 @@ import sys
 
 FOLDERS = ("ir", "frontend", "passes", "codegen")
 # calls whose first string literal is a message
-CALLS = re.compile(r"\b(hd_plan_wrong|hd_plan_unproved|hd_error|hd_note|hd_front_error|hd_parse_error|hd_diag_add|"
-                   r"FAIL|WRONG|wrong|hd_args_bad|error_at|fail_at|complain)\s*\(")
+CALLS = re.compile(r"\b(hd_hub_wrong|hd_plan_wrong|hd_plan_unproved|hd_error|hd_note|hd_front_error|hd_parse_error|"
+                   r"hd_diag_add|FAIL|WRONG|wrong|hd_args_bad|error_at|fail_at|complain)\s*\(")
 RETURNS = re.compile(r'^\s*(?:if .*)?return "', re.M)  # type rules
 LITERAL = re.compile(r'"((?:[^"\\]|\\.)*)"')
 CONVERSION = re.compile(r"%[-+ #0]*\d*(?:\.\d+|\.\*)?(?:hh|h|ll|l|z|j|t)?[a-zA-Z%]")

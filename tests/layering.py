@@ -17,9 +17,10 @@ EDGES = {
     "runtime": {"runtime"},
     "tests": {"tests", "ir", "frontend", "passes", "codegen", "runtime"},
 }
-# What the compiler and the runtime share, beside the runtime that stands alone: a table of element types, and how text
-# is printed.
+# What the compiler and the runtime share, beside the runtime that stands alone: a table of element types, how text is
+# printed, and how config.json of Hugging Face is read.
 SHARED = {"runtime/dtypes.def", "runtime/text.h"}
+HUB = {"runtime/hub_config.h": {"frontend"}}
 # A header that is installed names what is installed beside it without a folder.
 BESIDE = {"runtime/heddle.h": {"dtypes.def", "inits.def"}, "runtime/heddle_host.h": {"bits.h"}}
 # The runtime's table of initialisers, and the folders of the compiler that read it.
@@ -61,7 +62,7 @@ def check(root):
                     errors.append(f'{path}:{line}: "{included}" must be named from the root: "{beside}"')
                 continue
             if path in DRIVERS or target in EDGES[folder] or (folder == "ir" and included in SHARED) or \
-                    folder in TABLES.get(included, ()):
+                    folder in TABLES.get(included, ()) or folder in HUB.get(included, ()):
                 continue
             allowed = ", ".join(sorted(EDGES[folder]))
             errors.append(f'{path}:{line}: {folder} may not include "{included}"; it may include {allowed}')

@@ -62,22 +62,45 @@ static bool stream(HdExec *x, HdRole role, HdPieceFn *fn, void *data) {
 
 // --- one file of weights
 
-// A narrower value is written where values were read already.
-typedef struct { StWriter w; HdDtype dtype; } Export;
+// A narrower value is written where values were read already. A parameter that is turned in its file is kept whole.
+typedef struct { StWriter w; HdDtype dtype; float *whole; } Export;
 
-static bool export_piece(HdExec *x, int k, int64_t first, int64_t n, float *v, void *data) {
-    (void)x, (void)k, (void)first;
-    Export *e = data;
+static void put_values(Export *e, float *v, int64_t n) {
     if (e->dtype != HD_F32) hd_store_f32(e->dtype, v, n, v, 0); // in place
     hd_st_put(&e->w, v, (size_t)n * hd_dtypes[e->dtype].bytes);
+}
+
+static bool put_turned(Export *e, const HdParam *q, int64_t first, int64_t n, const float *v) {
+    const int64_t rows = q->dim[0], cols = q->dim[1];
+    if (!first) {
+        free(e->whole);
+        e->whole = malloc(sizeof *v * (size_t)(q->count + rows)); // and a row of the file
+    }
+    if (!e->whole) return hd_fail("out of memory: %s is turned for its file", q->name);
+    memcpy(e->whole + first, v, (size_t)n * sizeof *v);
+    float *row = e->whole + q->count;
+    for (int64_t c = 0; first + n == q->count && c < cols; c++) {
+        for (int64_t r = 0; r < rows; r++) row[r] = e->whole[r * cols + c];
+        put_values(e, row, rows);
+    }
+    return true;
+}
+
+static bool export_piece(HdExec *x, int k, int64_t first, int64_t n, float *v, void *data) {
+    Export *e = data;
+    if (!hd_file_turned(x->program, k)) put_values(e, v, n);
+    else if (!put_turned(e, &x->program->params[k], first, n, v)) return false;
     return !e->w.failed;
 }
 
 static bool begin_export(const HdProgram *p, StWriter *w, const char *path, HdDtype dtype) {
     StMeta meta[] = {{(char *)"format", (char *)"pt"}, {(char *)"model", (char *)(uintptr_t)p->model}};
     if (!hd_st_create(w, path, false)) return false; // other programs expect parameters and nothing else
-    for (int k = 0; k < p->n_params; k++)
-        hd_st_declare_as(w, hd_file_name(p, k), dtype, p->params[k].rank, p->params[k].dim);
+    for (int k = 0; k < p->n_params; k++) {
+        const HdParam *q = &p->params[k];
+        const int64_t turned[2] = {q->dim[1], q->dim[0]};
+        hd_st_declare_as(w, hd_file_name(p, k), dtype, q->rank, hd_file_turned(p, k) ? turned : q->dim);
+    }
     hd_st_begin(w, 2, meta);
     return true;
 }
@@ -87,6 +110,7 @@ bool hd_state_export(HdExec *x, const char *path, HdDtype dtype) {
     const bool writer = x->world->rank == 0;
     if (!hd_world_agree(x->world, !writer || begin_export(x->program, &e.w, path, dtype))) return false;
     const bool ok = stream(x, HD_MASTER, export_piece, &e);
+    free(e.whole);
     if (!writer) return ok;
     if (!ok) e.w.failed = true; // hd_fail was called already
     return hd_st_finish(&e.w);

@@ -1,22 +1,10 @@
-// --init: weights from safetensors. Tensors are found by the names that parameters have in files. Every rank reads
-// exactly what it holds.
-#include "runtime/checkpoint/manifest.h"
-#include "runtime/checkpoint/state.h"
+// --init: weights from safetensors: which files they are in, and their values. Every rank reads exactly what it holds.
+#include "runtime/checkpoint/import.h"
 #include "runtime/json_read.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-
-typedef struct {
-    const char *path; // as it was given, or of the index in a folder
-    int n;
-    char **names;
-    StFile *files;
-    bool own_names; // a checkpoint: parameters have their own names there
-    const StTensor **tensor; // of each parameter, and the file that holds it
-    const StFile **of;
-} Weights;
 
 static bool exists(const char *path) {
     struct stat st;
@@ -140,76 +128,43 @@ static void close_weights(Weights *w) {
     }
     free(w->names);
     free(w->files);
-    free(w->tensor);
-    free(w->of);
+    hd_match_free(w);
 }
 
-static bool find_tensor(Weights *w, const HdProgram *p, int k) {
-    const HdParam *q = &p->params[k];
-    const char *name = w->own_names ? q->name : hd_file_name(p, k);
-    char want[96], have[200], of[400] = "";
-    for (int i = 0; i < w->n && !w->tensor[k]; i++) {
-        w->tensor[k] = hd_st_find(&w->files[i], name);
-        w->of[k] = &w->files[i];
+// Elements [first, first+n) of a matrix whose file has the other axis first: for each row of the file, those that stand
+// together there.
+static bool turned_floats(const Weights *w, const HdParam *q, int k, int64_t first, int64_t n, float *v) {
+    const int64_t rows = q->dim[0], cols = q->dim[1];
+    float *run = malloc(sizeof *run * (size_t)(n / cols + 2));
+    bool ok = run != NULL;
+    for (int64_t c = 0; ok && c < cols; c++) {
+        // rows that have column c within the piece
+        const int64_t from = (first - c + cols - 1) / cols, end = (first + n - c + cols - 1) / cols;
+        if (from >= end) continue;
+        ok = hd_st_floats(w->of[k], w->tensor[k], c * rows + from, end - from, run);
+        for (int64_t r = from; ok && r < end; r++) v[r * cols + c - first] = run[r - from];
     }
-    hd_shape_text(want, sizeof want, q->rank, q->dim);
-    if (strcmp(name, q->name)) snprintf(of, sizeof of, " for parameter %s", q->name);
-    if (!w->tensor[k])
-        return hd_fail("%s has no tensor '%s' %s%s: it belongs to another model", w->path, name, want, of);
-    hd_shape_text(have, sizeof have, w->tensor[k]->rank, w->tensor[k]->dim);
-    if (!strcmp(have, want)) return true;
-    if (*of) snprintf(of, sizeof of, " (parameter %s)", q->name);
-    return hd_fail("%s: tensor '%s' is %s, this model's is %s%s", w->of[k]->path, name, have, want, of);
-}
-
-static bool is_taken(const Weights *w, const HdProgram *p, const StTensor *t) {
-    for (int k = 0; k < p->n_params; k++)
-        if (w->tensor[k] == t) return true;
-    return false;
-}
-
-// Where parameters have names in files, each tensor must be one of them: a layer or a head that a model leaves out
-// makes another model. Other programs leave alone what they do not know.
-static bool nothing_else(const Weights *w, const HdProgram *p) {
-    for (int i = 0; p->file_names && !w->own_names && i < w->n; i++)
-        for (int t = 0; t < w->files[i].n; t++) {
-            const StTensor *tensor = &w->files[i].tensors[t];
-            char have[200];
-            if (is_taken(w, p, tensor)) continue;
-            hd_shape_text(have, sizeof have, tensor->rank, tensor->dim);
-            return hd_fail("%s: tensor '%s' %s is no parameter of model %s", w->files[i].path, tensor->name, have,
-                           p->model);
-        }
-    return true;
-}
-
-static bool find_all(Weights *w, const HdProgram *p) {
-    w->tensor = calloc((size_t)p->n_params + 1, sizeof *w->tensor);
-    w->of = calloc((size_t)p->n_params + 1, sizeof *w->of);
-    if (!w->tensor || !w->of) return hd_fail("out of memory");
-    const char *format = w->n ? hd_st_meta(&w->files[0], "heddle_checkpoint") : NULL;
-    w->own_names = format != NULL;
-    if (format && (!strcmp(format, HD_MANIFEST) || !strcmp(format, HD_MANIFEST_FLAT)))
-        return hd_fail("%s lists the shards of a checkpoint and holds no weights itself: --resume=DIR --export=FILE "
-                       "writes them as one file",
-                       w->path);
-    for (int k = 0; k < p->n_params; k++)
-        if (!find_tensor(w, p, k)) return false;
-    return nothing_else(w, p);
+    free(run);
+    return ok;
 }
 
 static bool import_piece(HdExec *x, int k, int64_t first, int64_t n, float *v, void *data) {
     const Weights *w = data;
     const HdParam *q = &x->program->params[k];
-    if (hd_st_floats(w->of[k], w->tensor[k], first, n, v)) return hd_put_weights(x, q, first, n, v);
+    if (!w->tensor[k]) return true; // it starts fresh
+    const bool turned = !w->own_names && hd_file_turned(x->program, k);
+    if (turned ? turned_floats(w, q, k, first, n, v) : hd_st_floats(w->of[k], w->tensor[k], first, n, v))
+        return hd_put_weights(x, q, first, n, v);
     return hd_fail("%s: tensor '%s' is %s; F32, BF16 and F16 are read", w->of[k]->path, w->tensor[k]->name,
                    w->tensor[k]->dtype);
 }
 
-bool hd_state_import(HdExec *x, const char *path) {
-    Weights w = {0};
+bool hd_state_import(HdExec *x, const char *path, const HdInitRules *rules) {
+    static const HdInitRules none = {0};
+    Weights w = {.rules = rules ? rules : &none};
     char *inside = NULL;
-    const bool ok = open_weights(&w, path, &inside) && find_all(&w, x->program) &&
+    const bool ok = open_weights(&w, path, &inside) && hd_match_tensors(&w, x->program) &&
+                    (!w.fresh || hd_state_init(x, w.rules->seed)) &&
                     hd_spread_pieces(x, HD_COMPUTE, import_piece, &w);
     close_weights(&w);
     free(inside);

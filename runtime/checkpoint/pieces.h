@@ -59,5 +59,6 @@ void hd_shape_text(char *buf, size_t size, int rank, const int64_t *dim);       
 // hd_fail.
 bool hd_shape_fits(const char *path, const HdParam *q, const char *name, const char *have);
 const char *hd_file_name(const HdProgram *p, int k); // of parameter k, in files of weights
+bool hd_file_turned(const HdProgram *p, int k);      // whether its two axes are the other way round there
 bool hd_tensor_fits(const StFile *f, const HdParam *q, const char *name);
 #endif

@@ -1,7 +1,7 @@
 // Writes safetensors under a temporary name, which it renames once everything is on the disk. A link is followed: its
-// target is replaced. Devices and pipes cannot be replaced; they are written in place. Nobody can guess the temporary
-// name, and whatever has it already is not opened, so that nobody can have another file written through a link.
+// target is replaced. Devices and pipes cannot be replaced; they are written in place.
 #include "runtime/dtypes.h"
+#include "runtime/checkpoint/aside.h"
 #include "runtime/checkpoint/safetensors.h"
 #include "runtime/text.h"
 #include <errno.h>
@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #define XXH_INLINE_ALL
@@ -69,14 +68,8 @@ static void release(StWriter *w) {
 }
 
 static bool open_output(StWriter *w, size_t room) {
-    uint64_t number;
-    if (w->temporary) {
-        if (getrandom(&number, sizeof number, 0) != sizeof number)
-            return hd_fail("cannot write %s: no random name: %s", w->path, strerror(errno));
-        snprintf(w->temporary, room, "%s.tmp.%016llx", w->path, (unsigned long long)number);
-    }
-    w->fd = w->temporary ? open(w->temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666)
-                         : open(w->path, O_WRONLY | O_CLOEXEC);
+    if (w->temporary) return (w->fd = hd_open_aside(w->path, w->temporary, room)) >= 0;
+    w->fd = open(w->path, O_WRONLY | O_CLOEXEC);
     return w->fd >= 0 || hd_fail("cannot write %s: %s", w->path, strerror(errno));
 }
 
@@ -84,7 +77,7 @@ bool hd_st_create(StWriter *w, const char *path, bool checksum) {
     struct stat st;
     bool in_place = !stat(path, &st) && !S_ISREG(st.st_mode);
     char *real = in_place ? NULL : realpath(path, NULL); // NULL: a new file
-    size_t n = strlen(real ? real : path) + 32;
+    size_t n = strlen(real ? real : path) + HD_ASIDE;
     *w = (StWriter){.first = true, .checksum = checksum, .path = malloc(n), .temporary = in_place ? NULL : malloc(n),
                     .hash = XXH3_createState()};
     bool ok = w->path && w->hash && (in_place || w->temporary);

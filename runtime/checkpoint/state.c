@@ -125,6 +125,8 @@ const char *hd_file_name(const HdProgram *p, int k) {
     return name ? name : p->params[k].name;
 }
 
+bool hd_file_turned(const HdProgram *p, int k) { return p->file_turned && p->file_turned[k]; }
+
 bool hd_shape_fits(const char *path, const HdParam *q, const char *name, const char *have) {
     char want[96];
     hd_shape_text(want, sizeof want, q->rank, q->dim);

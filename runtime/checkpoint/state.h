@@ -4,6 +4,7 @@
 #ifndef RUNTIME_CHECKPOINT_STATE_H
 #define RUNTIME_CHECKPOINT_STATE_H
 #include "runtime/checkpoint/lock.h"
+#include "runtime/data/files.h"
 #include "runtime/heddle.h"
 #include <stdio.h>
 
@@ -20,7 +21,12 @@ typedef struct {
 bool hd_state_init(HdExec *x, int64_t seed);
 // --init: a safetensors file, an index of several (.json), or a folder that holds either as model.safetensors or as
 // model.safetensors.index.json
-bool hd_state_import(HdExec *x, const char *path);
+typedef struct {
+    Names ignore, rename; // patterns of tensors to leave out; FROM=TO, in their order
+    bool fresh, speaks;   // what has no tensor starts from its initialiser; this rank prints the notes
+    int64_t seed;         // of the initialisers
+} HdInitRules;
+bool hd_state_import(HdExec *x, const char *path, const HdInitRules *rules); // rules NULL: none
 // --export; all. dtype: of every tensor of the file, F32, BF16 or F16; values are rounded to nearest even
 bool hd_state_export(HdExec *x, const char *path, HdDtype dtype);
 // all. lock: rank 0's on the folder; NULL: none. Nothing is replaced or removed once another process has it.

@@ -257,6 +257,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (!hd_state_resume(&x, folder, with, &at)) check_message(hd_failure());
     else if (!with) check_state(&p, &at);
     hd_fail("%s", "");
-    if (!hd_state_import(&x, whole)) check_message(hd_failure());
+    if (!hd_state_import(&x, whole, NULL)) check_message(hd_failure());
     return 0;
 }

@@ -83,6 +83,8 @@ def dictionary(root, suffix, path):
         words = set("NUMPY descr shape <u2 <i4 <i8 |u1 <f4 <f2 |b1 MMIDIDX PAR1 dtype data_offsets BF16".split())
     if suffix == ".st":
         words = set("dtype shape data_offsets __metadata__ __checksum__ F32 F16 BF16 U8".split())
+    if suffix == ".hub":
+        words = set("rope_scaling. rope_parameters. rope_theta type rope_type default null true false".split())
     if suffix == ".frames":
         words = {"heddle."}
     if suffix == ".manifest":

@@ -267,7 +267,8 @@ def case_init_refused():
     bad(1, "nothing", "No such file", args=["--steps=0", "--init=nothing"])
     bad(1, "error: the folder . holds neither model.safetensors nor", args=["--steps=0", "--init=."])
     write_tensors("x.safetensors", dict(tensors, extra=("U8", [3], b"abc")), {"by": "another \"program\"\n"})
-    good(*args)
+    bad(1, "'extra' [3]", "--init-ignore='extra'", args=args)
+    good(*args, "--init-ignore=extra")
     check(read("y.safetensors") == read("w.safetensors"), "a further tensor changes the weights")
 
 

@@ -84,7 +84,7 @@ TEST(a_device_that_stops_while_others_wait_for_it) {
     stop(&j);
 }
 
-static bool import(Rank *r) { return hd_state_import(&r->x, "weights"); }
+static bool import(Rank *r) { return hd_state_import(&r->x, "weights", NULL); }
 
 TEST(import_reads_what_a_rank_holds) {
     Job j = {.path = "weights"};

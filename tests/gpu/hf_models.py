@@ -1,0 +1,144 @@
+#!/usr/bin/env python3
+"""Models of transformers with random weights, through heddlec --from-hf and back.
+Usage: hf_models.py HEDDLEC [MODEL...]. Needs torch, transformers and safetensors, and no GPU.
+
+For each model: the loss of a validation (f32: 1e-6), 5 steps of training beside PyTorch's own autograd and AdamW (f32:
+1e-5), and --export=DIR --as=hf, which from_pretrained loads with no missing and no unexpected key and with the same
+logits. --init says no difference from config.json, and one where theta was changed.
+"""
+import json
+import os
+import struct
+import subprocess
+import sys
+import tempfile
+
+import torch
+import transformers
+
+SEQ, WINDOWS, STEPS, LR = 24, 4, 5, 1e-3
+SIZES = dict(vocab_size=300, hidden_size=64, intermediate_size=160, num_hidden_layers=4, num_attention_heads=4,
+             num_key_value_heads=2, max_position_embeddings=96, initializer_range=0.1)
+LLAMA3 = dict(rope_type="llama3", rope_theta=500.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+              original_max_position_embeddings=32)
+# without a token for padding, whose row gets no gradient from the lookup in PyTorch: no data here has one
+GEMMA = dict(head_dim=32, query_pre_attn_scalar=24, sliding_window=8, pad_token_id=None)
+MODELS = {
+    "gpt2": ("GPT2", dict(vocab_size=300, n_positions=48, n_embd=64, n_layer=3, n_head=4, resid_pdrop=0.0,
+                          embd_pdrop=0.0, attn_pdrop=0.0)),
+    "gpt2-inner": ("GPT2", dict(vocab_size=300, n_positions=48, n_embd=64, n_layer=2, n_head=4, n_inner=96,
+                                activation_function="gelu", layer_norm_epsilon=1e-3, resid_pdrop=0.0, embd_pdrop=0.0,
+                                attn_pdrop=0.0)),
+    "llama2": ("Llama", dict(SIZES, num_key_value_heads=4)),
+    "llama3": ("Llama", dict(SIZES, rope_parameters=LLAMA3, tie_word_embeddings=True)),
+    "llama-bias": ("Llama", dict(SIZES, attention_bias=True, rms_norm_eps=1e-3, head_dim=32)),
+    "llama-linear": ("Llama", dict(SIZES, rope_parameters=dict(rope_type="linear", rope_theta=100.0, factor=4.0))),
+    "mistral": ("Mistral", dict(SIZES, sliding_window=8)),
+    "mistral-full": ("Mistral", dict(SIZES, sliding_window=None)),
+    "qwen2": ("Qwen2", dict(SIZES, tie_word_embeddings=True)),
+    "qwen2-window": ("Qwen2", dict(SIZES, use_sliding_window=True, sliding_window=8, max_window_layers=2)),
+    "qwen3": ("Qwen3", dict(SIZES, head_dim=32)),
+    "qwen3-bias": ("Qwen3", dict(SIZES, head_dim=16, attention_bias=True, tie_word_embeddings=True)),
+    "gemma2": ("Gemma2", dict(SIZES, **GEMMA, attn_logit_softcapping=None, final_logit_softcapping=20.0)),
+    "gemma3": ("Gemma3", dict(SIZES, **GEMMA, num_hidden_layers=7)),
+    "gemma3-linear": ("Gemma3", dict(SIZES, **GEMMA, num_hidden_layers=6, rope_parameters={
+        "full_attention": dict(rope_type="linear", factor=8.0, rope_theta=10000.0),
+        "sliding_attention": dict(rope_type="default", rope_theta=100.0)})),
+}
+
+
+def made(name):
+    torch.manual_seed(7)
+    family, sizes = MODELS[name]
+    suffix = "TextConfig" if family == "Gemma3" else "Config"
+    head = "GPT2LMHeadModel" if family == "GPT2" else f"{family}ForCausalLM"
+    config = getattr(transformers, family + suffix)(**sizes, attn_implementation="eager")
+    model = getattr(transformers, head)(config).float().eval()
+    with torch.no_grad():  # biases and norms, too, are to count
+        for p in model.parameters():
+            p.add_(0.05 * torch.randn_like(p))
+    return model
+
+
+def run(*args):
+    r = subprocess.run([str(a) for a in args], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    if r.returncode:
+        sys.exit(f"{' '.join(map(str, args))}\nexit {r.returncode}\n{r.stdout.decode()}{r.stderr.decode()}")
+    return r.stderr.decode()
+
+
+def values(path, key):
+    with open(path) as f:
+        return [v[key] for v in map(json.loads, f) if key in v]
+
+
+def loss_of(model, x, y):
+    return torch.nn.functional.cross_entropy(model(x).logits.float().flatten(0, 1), y.flatten())
+
+
+def torch_losses(model, x, y):
+    groups = [{"params": [p for p in model.parameters() if p.dim() >= 2], "weight_decay": 0.1},
+              {"params": [p for p in model.parameters() if p.dim() < 2], "weight_decay": 0.0}]
+    optimizer, losses = torch.optim.AdamW(groups, lr=LR, betas=(0.9, 0.95), eps=1e-8), []
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        loss = loss_of(model, x, y)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def expect(what, got, bound):
+    print(f"{what}: {got:.3g} (bound {bound:g})")
+    if not got <= bound:
+        sys.exit(f"{what}: {got} is above {bound}")
+
+
+def compare(heddlec, name, folder):
+    model, at = made(name), lambda *names: os.path.join(folder, *names)
+    model.save_pretrained(at("there"))
+    tokens = torch.randint(300, (WINDOWS * SEQ + 1,))
+    with open(at("tokens.bin"), "wb") as f:
+        f.write(struct.pack(f"<{len(tokens)}I", *tokens.tolist()))
+    x, y = tokens[:-1].view(WINDOWS, SEQ), tokens[1:].view(WINDOWS, SEQ)
+    run(heddlec, f"--from-hf={at('there')}", "-o", at("model.hd"))
+    sets = [f"seq={SEQ}", f"train.batch={WINDOWS}", "train.precision.compute=f32", f"train.lr=constant({LR})"]
+    run(heddlec, at("model.hd"), "-o", at("program"), *[w for s in sets for w in ("--set", s)])
+    rename = ["--init-rename=transformer.="] if name.startswith("gpt2") else []
+    common = [f"--init={at('there')}", "--format=u32", *rename]
+    with torch.no_grad():
+        want, logits = loss_of(model, x, y).item(), model(x).logits
+    said = run(at("program"), *common, "--steps=0", f"--val={at('tokens.bin')}", f"--log={at('log')}",
+               f"--export={at('back')}", "--as=hf")
+    if "note:" in said:
+        sys.exit(f"{name}: {said}")
+    expect(f"{name}: loss {want:.7f}, relative difference", abs(values(at("log"), "val_loss")[-1] - want) / want, 1e-6)
+    back, info = type(model).from_pretrained(at("back"), output_loading_info=True, attn_implementation="eager")
+    wrong = {k: v for k, v in info.items() if v}
+    if wrong:
+        sys.exit(f"{name}: from_pretrained says {wrong}")
+    with torch.no_grad():
+        expect(f"{name}: largest difference of logits", (back.float().eval()(x).logits - logits).abs().max().item(), 0)
+    run(at("program"), *common, f"--steps={STEPS}", f"--data={at('tokens.bin')}", f"--log={at('train')}")
+    pairs = list(zip(values(at("train"), "loss"), torch_losses(model.train(), x, y)))
+    expect(f"{name}: {len(pairs)} steps from {pairs[0][1]:.5f} to {pairs[-1][1]:.5f}, relative difference",
+           max(abs(a - b) / b for a, b in pairs), 1e-5)
+    if not name.startswith("gpt2"):
+        run(heddlec, at("model.hd"), "-o", at("other"), *[w for s in [*sets, "theta=77"] for w in ("--set", s)])
+        said = run(at("other"), *common, "--steps=0", f"--export={at('e')}")
+        if '"rope_theta" is' not in said or said.count("note:") != 1:
+            sys.exit(f"{name}: another theta: {said}")
+
+
+def main():
+    heddlec, names = os.path.abspath(sys.argv[1]), sys.argv[2:] or list(MODELS)
+    torch.set_num_threads(2)
+    for name in names:
+        with tempfile.TemporaryDirectory() as folder:
+            compare(heddlec, name, folder)
+
+
+if __name__ == "__main__":
+    main()
