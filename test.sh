@@ -62,12 +62,21 @@ step "nvrtc" nvrtc
 step "browser" browser
 step "build release" build release
 step "build with sanitizers" build asan
+# Beside the quick tests, so that neither waits for the other's last one.
+beside() {
+  step "build with the thread sanitizer" build tsan
+  step "races" ctest --test-dir build/tsan -j"$jobs" --output-on-failure
+  step "build fuzzers" build fuzz
+  cmake -Dseconds="${SECONDS_EACH:-0}" build/fuzz >/dev/null
+  step "fuzz" ctest --test-dir build/fuzz -L fuzz -j"$jobs" --output-on-failure
+}
+set -m # processes in a group of their own, which ends where this script fails
+beside &
+set +m
+trap "kill -- -$! 2>/dev/null || true" EXIT
 step "quick tests with sanitizers" ctest --test-dir build/asan -L quick -j"$at_once" --output-on-failure
-step "build with the thread sanitizer" build tsan
-step "races" ctest --test-dir build/tsan -j"$at_once" --output-on-failure
-step "build fuzzers" build fuzz
-cmake -Dseconds="${SECONDS_EACH:-0}" build/fuzz >/dev/null
-step "fuzz" ctest --test-dir build/fuzz -L fuzz -j"$jobs" --output-on-failure
+wait $!
+trap - EXIT
 
 # The names of a folder's tests, as ctest lists them with these options.
 names() { ctest --test-dir "$1" -N "${@:2}" | sed -n 's/^ *Test *#[0-9]*: //p' | sort; }

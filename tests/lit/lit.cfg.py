@@ -27,9 +27,12 @@ config.environment["PATH"] = os.pathsep.join([tools, llvm, os.environ["PATH"]])
 config.environment["FILECHECK_OPTS"] = "--enable-var-scope"
 config.environment["ASAN_OPTIONS"] = "detect_leaks=0"
 config.environment["UBSAN_OPTIONS"] = "print_stacktrace=1"
-for name in ("HOME", "CC", "CUDA_HOME", "LD_LIBRARY_PATH", "OMP_NUM_THREADS"):
+for name in ("HOME", "CC", "CUDA_HOME", "LD_LIBRARY_PATH", "OMP_NUM_THREADS", "HEDDLE_TEST_PART"):
     if name in os.environ:
         config.environment[name] = os.environ[name]
+quick_cc = os.path.join(build, "quick-cc")  # tests/CMakeLists.txt
+if os.path.exists(quick_cc):
+    config.environment.setdefault("CC", quick_cc)
 
 config.substitutions.append(("%root", root))
 config.substitutions.append(("%examples", os.path.join(root, "examples")))
