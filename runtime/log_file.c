@@ -24,16 +24,32 @@ static void put_text(FILE *f, const char *name, const char *text) {
 
 static void put_count(FILE *f, const char *name, int64_t n) { fprintf(f, ", \"%s\": %lld", name, (long long)n); }
 
-// A value of the train block is a number, a list of them, or a word.
-static void put_setting(const char *name, const char *value, void *file) {
+static void put_value(FILE *f, const char *value, int n) { // a number or a word
+    char text[1024], *end;
+    snprintf(text, sizeof text, "%.*s", n, value);
+    strtod(text, &end);
+    if (end != text && !*end) fputs(text, f);
+    else hd_json_string(f, text);
+}
+
+// A value of the train block is a number, a word, or a list of them.
+static void put_setting(const char *name, const char *value, int n, void *file) {
     FILE *f = file;
-    char *end;
-    strtod(value, &end);
     fputs(", ", f);
     hd_json_string(f, name);
     fputs(": ", f);
-    if (*value == '[' || (end != value && !*end)) fputs(value, f);
-    else hd_json_string(f, value);
+    if (*value != '[') {
+        put_value(f, value, n);
+        return;
+    }
+    fputs("[", f);
+    for (const char *at = value + 1; *at != ']' && at < value + n; at += strspn(at, ", ")) {
+        const int item = (int)strcspn(at, ",]");
+        if (at > value + 1) fputs(", ", f);
+        put_value(f, at, item);
+        at += item;
+    }
+    fputs("]", f);
 }
 
 void hd_log_header(FILE *f, const HdProgram *p, const Options *o, const LogStart *start) {

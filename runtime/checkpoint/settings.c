@@ -14,6 +14,10 @@ static const struct { const char *attr, *name, *absent; } rows[] = {
     {"clip", "clip", NULL},
     {"seed", "seed", NULL},
     {"compute", "precision.compute", "f32"},
+    {"fp8", "precision.fp8", "none"},
+    {"except", "precision.fp8.except", "none"},
+    {"fp8_scale", "precision.fp8.scale", "row"},
+    {"fp8_backward", "precision.fp8.backward", "compute"},
     {"master", "precision.master", "f32"},
     {"grad", "precision.grad", "f32"},
     {"reduce", "precision.reduce", "f32"},
@@ -217,13 +221,12 @@ void hd_settings_tell(const StFile *f, const HdProgram *p, const HdDifferences *
                        "warmup and schedule begin again\n");
 }
 
-void hd_settings_each(const char *train, void (*fn)(const char *name, const char *value, void *data), void *data) {
-    char name[NAME], value[200];
+void hd_settings_each(const char *train, HdEachSetting *fn, void *data) {
+    char name[NAME];
     Setting s;
     while (train && next(&train, &s)) {
         const int row = row_of(&s);
         snprintf(name, sizeof name, "%.*s", row < 0 ? s.attr_n : NAME, row < 0 ? s.attr : rows[row].name);
-        snprintf(value, sizeof value, "%.*s", s.value_n, s.value);
-        fn(name, value, data);
+        fn(name, s.value, s.value_n, data);
     }
 }

@@ -19,7 +19,8 @@ typedef struct {
 // Older ones say nothing of the model alone: where a setting differs, names and shapes of parameters have to do, which
 // the caller compares. false after hd_fail.
 bool hd_settings_fit(const StFile *f, const HdProgram *p, const char *with, HdDifferences *d);
+typedef void HdEachSetting(const char *name, const char *value, int n, void *data); // the value has n bytes
 // Calls fn for every setting of a train block, in its order, with name and value as the block has them.
-void hd_settings_each(const char *train, void (*fn)(const char *name, const char *value, void *data), void *data);
+void hd_settings_each(const char *train, HdEachSetting *fn, void *data);
 void hd_settings_tell(const StFile *f, const HdProgram *p, const HdDifferences *d); // on stderr, a line for each
 #endif

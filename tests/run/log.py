@@ -47,6 +47,15 @@ def case_header_and_rates():
     check(not any("mfu" in l for l in steps), "an MFU without a known peak")
 
 
+def case_lists_of_places():
+    """A list of words in the header is one of JSON, however long it is."""
+    sets = ("train.fp8=Block", "train.fp8.except=Block.attn,Block[0]", "layers=24", "dim=16", "heads=1")
+    good(f"--data={text_file()}", "--steps=1", "--log=log.jsonl", settings=sets)
+    s = headers_of("log.jsonl")[0]["settings"]
+    check(s["precision.fp8"] == [f"blocks.{k}" for k in range(24)], "places:", s)
+    check(set(s["precision.fp8.except"]) == {"blocks.0", *(f"blocks.{k}.attn" for k in range(24))}, "except:", s)
+
+
 def case_no_step_twice():
     """A run that goes on from an older checkpoint, after one that was killed in a line: each step once, in order."""
     args = [f"--data={text_file()}", "--log=log.jsonl", "--save=c", "--keep=9", "--save-every=2"]
