@@ -254,7 +254,9 @@ int hd_emit_gemm(Emit *e, const Op *o) {
     hd_printf(&t, "{.m = %lld, .n = %lld, .k = %lld%s%s%s", ll(p.m), ll(p.n), ll(p.k), p.ta ? ", .ta = true" : "",
               p.tb ? ", .tb = true" : "", hd_has(&o->attrs, A_ACCUMULATE) ? ", .accumulate = true" : "");
     if (hd_has(&o->attrs, A_ALIGN)) hd_printf(&t, ", .align = %lld", ll(hd_int(&o->attrs, A_ALIGN, 0)));
-    if (hd_has(&o->attrs, A_SCALED)) hd_puts(&t, ", .scaled = true");
+    if (hd_has(&o->attrs, A_SCALED))
+        hd_printf(&t, ", .scaled = %s%s", hd_scales_of_rows(o) ? "HD_SCALED_ROWS" : "HD_SCALED_WHOLE",
+                  hd_has(&o->attrs, A_FAST) ? ", .fast = true" : "");
     hd_printf(&t, ", .a = %s, .b = %s, .d = %s, .epilogue = %s, .batch = %lld, .workspace_bytes = %lld}",
               hd_emit_dtype(o->in[0]->type->dtype), hd_emit_dtype(o->in[1]->type->dtype), hd_emit_dtype(d), epi,
               ll(p.batches < 1 ? 1 : p.batches), ll(hd_int(&o->attrs, A_WORKSPACE_BYTES, 0)));

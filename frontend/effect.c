@@ -65,6 +65,10 @@ static const char *slower(const Facts *x) {
     return strcmp(listed->strs[0], "auto") ? "places are listed; it bounds what recompute auto chooses" : NULL;
 }
 
+static const char *fp8(const Facts *x) {
+    return hd_attr(x->train, A_FP8) ? NULL : "train.precision.fp8 names no modules";
+}
+
 static const struct { AttrId setting; const char *(*why)(const Facts *); bool ranks; } rules[] = {
     {A_FSDP, fsdp, true},         {A_ROOT, pieces, true},
     {A_PREFETCH, prefetch, true}, {A_LIVE_GRADS, pieces, true},
@@ -72,6 +76,8 @@ static const struct { AttrId setting; const char *(*why)(const Facts *); bool ra
     {A_SLOWER, slower, false},    {A_REDUCTION, last, true},
     {A_LR_FLOOR, rate, false},    {A_LR_TOTAL, rate, false},
     {A_WEIGHT_DECAY, decay, false},
+    {A_EXCEPT, fp8, false},       {A_FP8_SCALE, fp8, false},
+    {A_FP8_BACKWARD, fp8, false},
 };
 
 void hd_effects_warn(Front *f, const Attrs *train, const Attrs *schedule) {

@@ -398,12 +398,15 @@ int64_t hd_settings_batch(const Front *f) { return f->settings->at[row_of(A_BATC
 const Paths *hd_settings_units(const Front *f) { return &f->settings->at[row_of(A_UNITS)].paths; }
 const Paths *hd_settings_paths(const Front *f, AttrId list) { return &f->settings->at[row_of(list)].paths; }
 
-// The path of a setting that the file or a --set gives another value than its default; NULL: none does. Not of lists.
+// The path of a setting that the file or a --set gives another value than its default; NULL: none does. The default of
+// lists that are asked for is none.
 const char *hd_settings_given(const Front *f, AttrId setting, Span *at) {
     const int k = row_of(setting);
     const Setting *s = &f->settings->at[k], *given = &f->settings->defaults[k];
-    const bool word = rows[k].kind == KIND_WORD;
-    const bool same = word ? !strcmp(s->word, given->word) : hd_val_number(s->v) == hd_val_number(given->v);
+    const bool word = rows[k].kind == KIND_WORD, list = rows[k].kind == KIND_PATHS;
+    const bool same = list   ? !s->paths.n
+                      : word ? !strcmp(s->word, given->word)
+                             : hd_val_number(s->v) == hd_val_number(given->v);
     *at = s->span;
     return s->layer > 1 && !same ? rows[k].path : NULL;
 }
@@ -469,6 +472,7 @@ void hd_settings_emit(Front *f) {
             if (row->attr == A_OFFLOAD && !s->paths.n && s->none) hd_set_flag(f->cx, attrs, A_NO_OFFLOAD);
             break;
         default:
+            if (row->low != 0 && !strncmp(row->choices, s->word, strcspn(row->choices, " "))) break;
             hd_set_word(f->cx, attrs, row->attr, s->word);
             if (s->paths.n) emit_paths(f, attrs, row, &s->paths);
         }

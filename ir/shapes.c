@@ -35,6 +35,11 @@ Product hd_product(const Op *o) {
     return p;
 }
 
+bool hd_scales_of_rows(const Op *o) {
+    const Type *a = o->in[hd_operand_of(o, ROLE_SCALE_A)]->type, *b = o->in[hd_operand_of(o, ROLE_SCALE_B)]->type;
+    return hd_type_count(a) == hd_type_rows(o->in[0]->type) && hd_type_count(b) == hd_type_rows(o->in[1]->type);
+}
+
 unsigned hd_reduced_axes(const Op *o) {
     const Type *in = o->in[0]->type, *out = o->out[0]->type;
     const Attr *list = hd_attr(&o->attrs, A_AXES);

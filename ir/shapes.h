@@ -10,6 +10,7 @@ typedef struct {
     bool ta, tb;
 } Product;                       // b_k: k according to b; equal once the types are checked
 Product hd_product(const Op *o); // of matmul, bmm, gemm, grouped, grouped_grad
+bool hd_scales_of_rows(const Op *o); // of a scaled product: each row of a factor has a scale; else all of it has one
 
 typedef struct {
     bool grad, packed, causal, documents;

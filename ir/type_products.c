@@ -11,12 +11,14 @@ static const char *factors(Rule *r) {
         if (scaled == hd_dtype_is_fp8(IN(i)->dtype)) continue;
         WRONG(scaled ? "a product with scales multiplies e4m3 or e5m2, not %s" : "factor %s needs scales", TEXT(IN(i)));
     }
-    if (!scaled) return NULL;
+    if (!scaled) return hd_has(&r->o->attrs, A_FAST) ? "fast is of products with scales" : NULL;
     if (!hd_has(&r->o->attrs, A_TB) || hd_has(&r->o->attrs, A_TA))
         return "a product with scales reads the rows of both factors: tb, and not ta";
+    if (IN(0)->dtype == TY_E5M2 && IN(1)->dtype == TY_E5M2) return "one of two factors with scales is e4m3";
+    const bool one = hd_type_count(IN(2)) == 1 && hd_type_count(IN(3)) == 1;
     for (int i = 0; i < 2; i++) {
         const Type *scale = IN(2 + i);
-        if (scale->dtype != TY_F32 || hd_type_count(scale) != hd_type_rows(IN(i)))
+        if (scale->dtype != TY_F32 || (!one && hd_type_count(scale) != hd_type_rows(IN(i))))
             WRONG("the %s has %lld rows, and its scale is %s", TEXT(IN(i)), ll(hd_type_rows(IN(i))), TEXT(scale));
     }
     return NULL;

@@ -108,9 +108,11 @@ typedef struct { // a matrix product, row-major: d (m x n) = a (m x k) b (k x n)
     int64_t batch;           // 1, or the number of equal products one after another (no epilogue)
     int64_t workspace_bytes;
     int align; // every operand starts at a multiple of so many bytes: 1, 2, 4 or 8; 0: 16
-    bool scaled; // d = (a b) * scale of a's row * scale of b's row (tb): f32 vectors; no epilogue, batch 1
+    int scaled; // HD_SCALED_*: d = (a b) * scale of a * scale of b (tb): f32; no epilogue, batch 1
+    bool fast;  // of scaled: sums of the tensor cores are not added in f32 every few steps
 } HdGemm;
 enum { HD_EPI_NONE, HD_EPI_BIAS }; // bias: n values of d's dtype
+enum { HD_SCALED_NONE, HD_SCALED_ROWS, HD_SCALED_WHOLE }; // a scale for each row of both factors; one for all of each
 
 typedef struct {
     unsigned gx, gy, gz, block, shared; // blocks; threads of a block; its dynamic shared memory

@@ -21,7 +21,9 @@ static void products(const Product *s, const Tensor *in, double *d) {
 
 static void scale_rows(const Product *s, const Op *o, const Tensor *in, double *d) {
     const int a = hd_operand_of(o, ROLE_SCALE_A), b = hd_operand_of(o, ROLE_SCALE_B);
-    for (int64_t i = 0; a >= 0 && i < s->m * s->n; i++) d[i] *= in[a].data[i / s->n] * in[b].data[i % s->n];
+    const bool rows = a >= 0 && hd_scales_of_rows(o);
+    for (int64_t i = 0; a >= 0 && i < s->m * s->n; i++)
+        d[i] *= in[a].data[rows ? i / s->n : 0] * in[b].data[rows ? i % s->n : 0];
 }
 
 const char *hd_eval_matmul(Eval *e HD_UNUSED, const Op *o, const Tensor *in, Tensor *out) {

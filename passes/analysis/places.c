@@ -1,4 +1,4 @@
-// Places that a schedule lists. See places.h.
+// Places that a schedule or train lists. See places.h.
 #include "passes/analysis/places.h"
 #include "passes/settings.h"
 #include <stdlib.h>
@@ -14,9 +14,14 @@ static Places indexed(Places p, Arena *a) {
     return p;
 }
 
-Places hd_places(Module *m, AttrId list, Arena *a) {
-    return indexed((Places){.m = m, .list = list, .paths = hd_attr(hd_settings(m, "schedule"), list)}, a);
+static Places listed(Module *m, const char *config, AttrId list, Arena *a) {
+    const Attr *paths = hd_attr(hd_settings(m, config), list);
+    return indexed((Places){.m = m, .list = list, .config = config, .paths = paths}, a);
 }
+
+Places hd_places(Module *m, AttrId list, Arena *a) { return listed(m, "schedule", list, a); }
+
+Places hd_train_places(Module *m, AttrId list, Arena *a) { return listed(m, "train", list, a); }
 
 Places hd_places_of(Module *m, int n, const char *const *paths, Arena *a) {
     Attr *list = HD_NEW(a, Attr);
@@ -69,13 +74,13 @@ const char *const *hd_places_borders(Places *p, Arena *a) {
     return borders;
 }
 
-static Span schedule_span(const Places *p) { return hd_symbol_find(p->m, "schedule")->span; }
+static Span config_span(const Places *p) { return hd_symbol_find(p->m, p->config)->span; }
 
 bool hd_places_found(const Places *p, const char *nothing) {
     bool all = true;
     for (int i = 0; p->paths && i < p->paths->n; i++) {
         if (p->found[hd_ptr_get(&p->at, hd_intern(p->m->cx, p->paths->strs[i]))]) continue;
-        hd_error(p->m->cx, schedule_span(p), "%s %s: %s", hd_attr_info(p->list)->text, p->paths->strs[i], nothing);
+        hd_error(p->m->cx, config_span(p), "%s %s: %s", hd_attr_info(p->list)->text, p->paths->strs[i], nothing);
         all = false;
     }
     return all;
@@ -85,7 +90,7 @@ bool hd_places_differ(const Places *p, const Places *q) {
     bool differ = true;
     for (int i = 0; p->paths && i < p->paths->n; i++) {
         if (hd_ptr_get(&q->at, hd_intern(p->m->cx, p->paths->strs[i])) < 0) continue;
-        hd_error(p->m->cx, schedule_span(p), "%s is in two lists, %s and %s", p->paths->strs[i],
+        hd_error(p->m->cx, config_span(p), "%s is in two lists, %s and %s", p->paths->strs[i],
                  hd_attr_info(p->list)->text, hd_attr_info(q->list)->text);
         differ = false;
     }

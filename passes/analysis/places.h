@@ -1,6 +1,6 @@
-// The places of a schedule's list (`recompute`, `keep`, `offload`, `graph`) and the ops in them. A place is the path of
-// a module instance, blocks.3.attn, or that with the name of a `let`; everything below it belongs to it. If several
-// lists have places around an op, the one with the innermost place decides.
+// The places of a list of schedule (`recompute`, `keep`, `offload`, `graph`) or train (`fp8`, `except`), and the ops in
+// them. A place is the path of a module instance, blocks.3.attn, or that with the name of a `let`; everything below it
+// belongs to it. If several lists have places around an op, the one with the innermost place decides.
 #ifndef PASSES_ANALYSIS_PLACES_H
 #define PASSES_ANALYSIS_PLACES_H
 #include "ir/ir.h"
@@ -8,7 +8,8 @@
 
 typedef struct {
     Module *m;
-    AttrId list;       // of config @schedule
+    AttrId list;       // of config @schedule or @train
+    const char *config;
     const Attr *paths; // NULL: nothing is listed
     PtrMap at;         // path to its place in the list (the first one)
     bool *found;       // by place: some path that was asked for is in it
@@ -16,6 +17,7 @@ typedef struct {
 } Places;
 
 Places hd_places(Module *m, AttrId list, Arena *a);
+Places hd_train_places(Module *m, AttrId list, Arena *a);
 Places hd_places_of(Module *m, int n, const char *const *paths, Arena *a); // any others
 // How many components of `path` the innermost place around it has; 0: none is. `widest` (may be NULL): the index of the
 // outermost place, or of the innermost one with a border.

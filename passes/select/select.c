@@ -71,7 +71,9 @@ static void select_embedding_grad(Select *s, Op *p) {
 static void select_product(Select *s, Op *p) {
     Value *v = p->out[0];
     Op *user = only_user(s, v);
-    if (user && user->kind == OP_STORE) {
+    const bool store = user && user->kind == OP_STORE;
+    const bool scaled = hd_has(&p->attrs, A_SCALED); // then all that is added up is scaled
+    if (store && !(scaled && hd_has(&user->attrs, A_ACCUMULATE))) {
         fold_store(s, p, hd_gemm_of(p, NULL), user);
     } else {
         Op *g = hd_gemm_of(p, NULL);

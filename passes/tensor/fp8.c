@@ -1,8 +1,10 @@
-// Forward products at the places of `train.precision.fp8` multiply e4m3. Both factors are quantised by rows, a value
-// once for all products that read it, and the result keeps its dtype. The backward pass reads the factors as they were.
-//   %y = matmul %x, %w {tb} : bf16[4,8]    ->    %qx, %sx = quantize %x {out = e4m3} : e4m3[4,16], f32[4]
-//                                                %qw, %sw = quantize %w {out = e4m3} : e4m3[8,16], f32[8]
-//                                                %y = matmul %qx, %qw, %sx, %sw {tb, scaled, out = bf16} : bf16[4,8]
+// Products at the places of `train.precision.fp8` multiply numbers of one byte. Both factors are quantised with a scale
+// for each row, or for all of the factor, a value once for all products that read it; the result keeps its dtype.
+//   %y = matmul %x, %w {tb} : bf16[4,8]    ->    %a, %s = quantize %x {out = e4m3} : e4m3[4,16], f32[4]
+//                                                %b, %t = quantize %w {out = e4m3} : e4m3[8,16], f32[8]
+//                                                %y = matmul %a, %b, %s, %t {tb, scaled, fast, out = bf16} : bf16[4,8]
+// With fp8_backward so do the products for the gradients of activations: the gradient of the result in that type times
+// the weight, which is transposed before. Those for the gradients of weights read the factors as they were.
 // A second run changes nothing.
 #include "ir/arch.h"
 #include "ir/base/ints.h"
@@ -14,26 +16,66 @@
 
 enum { SIDE = 16, FIRST_ARCH = 90 }; // what the library's products need: bytes of a row, and the first architecture
 
+typedef struct { Value *q, *scale; } Scaled;
 typedef struct {
     Module *m;
     Span train;
-    Places places;
-    bool *usable; // by place: a product of the forward pass is there
-    Op **made;    // by value id: the op that quantises it, or NULL
-    Value **now;  // by value id: what replaces it, or NULL
-    int n_before; // values of the function before the pass have ids below this
-    bool changed, failed;
+    Places places, except;
+    bool whole, backward; // a scale for all of a factor; products of the backward pass, too
+    DType gradients;      // what those make of the gradient
+    Scaled *made[2];      // by value id: in e4m3, in e5m2
+    Value **now;          // by value id: what replaces it, or NULL
+    Uses uses;            // of the values before the pass, which have ids below
+    int n_before;         // this
+    bool any, changed, failed; // any: a product is at a place
 } Fp8;
 
-static Op *quantised(Fp8 *s, Op *at, Value *v) {
-    Op **known = v->id < s->n_before ? &s->made[v->id] : NULL;
-    if (known && *known) return *known;
-    Builder b = hd_builder_before(at);
+// --- quantised values
+
+static Value *number(Builder *b, double x) {
     Attrs as = {0};
-    hd_set_word(s->m->cx, &as, A_OUT, hd_dtype_text(TY_E4M3));
-    Op *q = hd_build(&b, OP_QUANTIZE, 1, &v, &as, NULL);
-    if (known) *known = q;
-    return q;
+    hd_set_float(b->f->module->cx, &as, A_VALUE, x);
+    return hd_build1(b, OP_CONST, NULL, NULL, &as, hd_type(b->f->module->cx, TY_F32, 0, NULL));
+}
+
+static Value *converted(Builder *b, Value *v, DType d) {
+    Attrs as = {0};
+    hd_set_word(b->f->module->cx, &as, A_OUT, hd_dtype_text(d));
+    return v->type->dtype == d ? v : hd_build1(b, OP_CAST, v, NULL, &as, NULL);
+}
+
+static Value *largest(Builder *b, Value *v) {
+    Ctx *cx = b->f->module->cx;
+    int64_t axes[HD_MAX_RANK];
+    Attrs as = {0};
+    for (int i = 0; i < v->type->rank; i++) axes[i] = i;
+    hd_set_ints(cx, &as, A_AXES, v->type->rank, axes);
+    Value *size = hd_build1(b, OP_ABS, v, NULL, NULL, NULL);
+    return converted(b, hd_build1(b, OP_REDUCE_MAX, size, NULL, &as, NULL), TY_F32);
+}
+
+// As quantize does it for a row.
+static Scaled of_tensor(Builder *b, Value *v, DType d) {
+    Value *most = largest(b, v), *least = number(b, 0x1p-100), *limit = number(b, hd_dtype_info(d)->largest);
+    Value *scale = hd_build1(b, OP_DIV, hd_build1(b, OP_MAX, most, least, NULL, NULL), limit, NULL, NULL);
+    Value *one = number(b, 1), *inverse = hd_build1(b, OP_DIV, one, scale, NULL, NULL), *x = converted(b, v, TY_F32);
+    return (Scaled){converted(b, hd_build1(b, OP_MUL, x, inverse, NULL, NULL), d), scale};
+}
+
+static Scaled of_rows(Builder *b, Value *v, DType d) {
+    Attrs as = {0};
+    hd_set_word(b->f->module->cx, &as, A_OUT, hd_dtype_text(d));
+    const Op *q = hd_build(b, OP_QUANTIZE, 1, &v, &as, NULL);
+    return (Scaled){q->out[0], q->out[1]};
+}
+
+static Scaled quantised(Fp8 *s, Op *at, Value *v, DType d) {
+    Scaled *known = v->id < s->n_before ? &s->made[d == TY_E5M2][v->id] : NULL;
+    if (known && known->q) return *known;
+    Builder b = hd_builder_before(at);
+    const Scaled made = s->whole ? of_tensor(&b, v, d) : of_rows(&b, v, d);
+    if (known) *known = made;
+    return made;
 }
 
 static Value *transposed(Fp8 *s, Op *at, Value *v) {
@@ -43,9 +85,12 @@ static Value *transposed(Fp8 *s, Op *at, Value *v) {
     return hd_build1(&b, OP_TRANSPOSE, v, NULL, &as, NULL);
 }
 
+// --- products
+
 // What a product of these factors lacks; NULL: nothing.
 static const char *unfit(const Fp8 *s, const Op *o) {
-    if (o->kind == OP_BMM) return hd_internf(s->m->cx, "bmm has no kernel with scales");
+    if (o->kind != OP_MATMUL)
+        return hd_internf(s->m->cx, "%s has no kernel with scales", hd_op_info(o->kind)->mnemonic);
     if (hd_has(&o->attrs, A_TA)) return hd_internf(s->m->cx, "its first factor is transposed");
     if (!hd_has(&o->attrs, A_TB) && o->in[1]->type->rank != 2)
         return hd_internf(s->m->cx, "its second factor is no matrix");
@@ -56,52 +101,66 @@ static const char *unfit(const Fp8 *s, const Op *o) {
 }
 
 static void quantise(Fp8 *s, Op *o) {
-    const char *wrong = unfit(s, o);
-    if (wrong) {
-        hd_error(s->m->cx, o->span.lo ? o->span : s->train, "fp8 cannot multiply in %s: %s", o->loc.path, wrong);
-        s->failed = true;
-        return;
-    }
+    const bool backward = hd_has(&o->attrs, A_BWD);
     Value *b = hd_has(&o->attrs, A_TB) ? o->in[1] : transposed(s, o, o->in[1]);
-    const Op *qa = quantised(s, o, o->in[0]), *qb = quantised(s, o, b);
+    const Scaled qa = quantised(s, o, o->in[0], backward ? s->gradients : TY_E4M3), qb = quantised(s, o, b, TY_E4M3);
     Attrs as = hd_attrs_copy(s->m->cx, &o->attrs);
     hd_set_flag(s->m->cx, &as, A_TB);
     hd_set_flag(s->m->cx, &as, A_SCALED);
+    if (!backward) hd_set_flag(s->m->cx, &as, A_FAST);
     hd_set_word(s->m->cx, &as, A_OUT, hd_dtype_text(o->out[0]->type->dtype));
     Builder at = hd_builder_before(o);
-    const Op *y = hd_build(&at, OP_MATMUL, 4, (Value *[]){qa->out[0], qb->out[0], qa->out[1], qb->out[1]}, &as, NULL);
+    const Op *y = hd_build(&at, OP_MATMUL, 4, (Value *[]){qa.q, qb.q, qa.scale, qb.scale}, &as, NULL);
     s->now[o->out[0]->id] = y->out[0];
     hd_erase(o);
     s->changed = true;
 }
 
+static void forward_product(Fp8 *s, Op *o) {
+    const char *wrong = unfit(s, o);
+    if (!wrong) {
+        quantise(s, o);
+        return;
+    }
+    hd_error(s->m->cx, o->span.lo ? o->span : s->train, "fp8 cannot multiply in %s: %s; fp8.except leaves places out",
+             o->loc.path, wrong);
+    s->failed = true;
+}
+
+static bool of_parameter(const Fp8 *s, const Value *v) {
+    bool grad = false;
+    for (int i = 0; i < s->uses.count[v->id]; i++) grad |= s->uses.users[v->id][i]->kind == OP_GRAD;
+    return grad;
+}
+
+// The innermost place around a product decides; of one that is in both lists, `except` does.
+static bool listed(Fp8 *s, const Op *o) {
+    const int inside = hd_place_of(&s->places, o->loc.path, NULL);
+    const bool it_is = inside && hd_place_of(&s->except, o->loc.path, NULL) < inside;
+    s->any |= it_is;
+    return it_is;
+}
+
 static void walk(Fp8 *s, Func *f, Arena *scratch) {
     s->n_before = f->n_values;
-    s->made = HD_NEWN(scratch, Op *, f->n_values + 1);
+    s->uses = hd_uses(f, scratch);
+    for (int d = 0; d < 2; d++) s->made[d] = HD_NEWN(scratch, Scaled, f->n_values + 1);
     s->now = HD_NEWN(scratch, Value *, f->n_values + 1);
     for (Op *o = f->first, *next; o; o = next) {
         next = o->next;
         for (int i = 0; i < o->n_in; i++)
             if (o->in[i]->id < s->n_before && s->now[o->in[i]->id]) o->in[i] = s->now[o->in[i]->id];
-        if (!hd_op_is(o, TRAIT_MATMUL) || hd_has(&o->attrs, A_BWD)) continue;
-        int place = -1;
-        if (!hd_place_of(&s->places, o->loc.path, &place)) continue;
-        s->usable[place] = true;
-        if (!hd_has(&o->attrs, A_SCALED)) quantise(s, o);
+        if (!hd_op_is(o, TRAIT_MATMUL)) continue;
+        if (!hd_has(&o->attrs, A_BWD)) {
+            if (listed(s, o) && !hd_has(&o->attrs, A_SCALED)) forward_product(s, o);
+        } else if (s->backward && listed(s, o) && !hd_has(&o->attrs, A_SCALED)) {
+            if (!hd_has(&o->attrs, A_TA) && !of_parameter(s, o->out[0]) && !unfit(s, o)) quantise(s, o);
+        }
     }
     if (s->changed) hd_renumber(f);
 }
 
-static bool places_used(const Fp8 *s) {
-    bool all = true;
-    for (int i = 0; i < s->places.paths->n; i++) {
-        if (s->usable[i]) continue;
-        hd_error(s->m->cx, s->train, "fp8 %s: no matrix product of the forward pass is there",
-                 s->places.paths->strs[i]);
-        all = false;
-    }
-    return all;
-}
+// --- the pass
 
 static bool target_can(const Fp8 *s) {
     const Attrs *target = hd_settings(s->m, "target");
@@ -112,25 +171,47 @@ static bool target_can(const Fp8 *s) {
                     arch);
 }
 
-static void mark_model(Module *m, const Attr *paths, Arena *scratch) { // what is rounded is another model
-    const char *exact = hd_fingerprint(m);
+static void add_paths(Out *text, const char *word, const Attr *paths) {
+    if (paths) hd_printf(text, " %s", word);
+    for (int i = 0; paths && i < paths->n; i++) hd_printf(text, " %s", paths->strs[i]);
+}
+
+static void mark_model(const Fp8 *s, Arena *scratch) { // what is rounded is another model
+    const char *exact = hd_fingerprint(s->m);
     if (!exact) return;
     Out text = hd_out(scratch);
-    hd_printf(&text, "%s with e4m3 in", exact);
-    for (int i = 0; i < paths->n; i++) hd_printf(&text, " %s", paths->strs[i]);
-    hd_set_word(m->cx, &hd_config(m, "model")->attrs, A_FINGERPRINT, hd_hash(scratch, text.text, strlen(text.text)));
+    hd_printf(&text, "%s with e4m3", exact);
+    add_paths(&text, "in", s->places.paths);
+    add_paths(&text, "except", s->except.paths);
+    if (s->whole) hd_puts(&text, " by tensors");
+    if (s->backward) hd_printf(&text, " backward %s", hd_dtype_text(s->gradients));
+    hd_set_word(s->m->cx, &hd_config(s->m, "model")->attrs, A_FINGERPRINT,
+                hd_hash(scratch, text.text, strlen(text.text)));
 }
 
 Change hd_pass_fp8(Module *m, PassCx *cx) {
-    const Attr *paths = hd_attr(hd_settings(m, "train"), A_FP8);
-    if (!paths || !paths->n) return UNCHANGED;
-    Fp8 s = {.m = m, .train = hd_symbol_find(m, "train")->span,
-             .places = hd_places_of(m, paths->n, paths->strs, cx->scratch),
-             .usable = HD_NEWN(cx->scratch, bool, paths->n)};
+    const Attrs *train = hd_settings(m, "train");
+    const char *gradients = hd_word(train, A_FP8_BACKWARD, "");
+    Fp8 s = {.m = m, .places = hd_train_places(m, A_FP8, cx->scratch),
+             .except = hd_train_places(m, A_EXCEPT, cx->scratch),
+             .whole = !strcmp(hd_word(train, A_FP8_SCALE, "row"), "tensor")};
+    if (!s.places.paths) return UNCHANGED;
+    s.train = hd_symbol_find(m, "train")->span;
+    s.backward = *gradients && hd_dtype_parse(gradients, &s.gradients);
+    if (*gradients && (!s.backward || !hd_dtype_is_fp8(s.gradients))) {
+        hd_error(m->cx, s.train, "fp8_backward = %s: gradients are multiplied in e4m3 or e5m2", gradients);
+        return FAILED;
+    }
     if (!target_can(&s)) return FAILED;
     for (Func *f = m->funcs; f; f = f->next)
         if (!f->is_kernel) walk(&s, f, cx->scratch);
-    if (s.failed || !places_used(&s)) return FAILED;
-    if (s.changed) mark_model(m, paths, cx->scratch);
+    if (s.failed || !hd_places_found(&s.places, "no matrix product of the forward pass is there") ||
+        !hd_places_found(&s.except, "no matrix product of a place of fp8 is there"))
+        return FAILED;
+    if (!s.any) {
+        hd_error(m->cx, s.train, "fp8.except leaves out every product of the places of fp8");
+        return FAILED;
+    }
+    if (s.changed) mark_model(&s, cx->scratch);
     return s.changed ? CHANGED : UNCHANGED;
 }

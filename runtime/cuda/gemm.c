@@ -25,10 +25,10 @@ static bool lt_ok(HdCuda *x, LtStatus s, const char *what) {
 }
 
 static void describe(const HdGemm *g, char *text, size_t size) {
-    static const char *const epilogues[] = {"", " + bias"};
-    snprintf(text, size, "%lld x %lld x %lld%s%s %s,%s->%s%s%s%s", (long long)g->m, (long long)g->n, (long long)g->k,
+    static const char *const epilogues[] = {"", " + bias"}, *const scales[] = {"", " scaled by rows", " scaled"};
+    snprintf(text, size, "%lld x %lld x %lld%s%s %s,%s->%s%s%s%s%s", (long long)g->m, (long long)g->n, (long long)g->k,
              g->ta ? " ta" : "", g->tb ? " tb" : "", hd_dtypes[g->a].name, hd_dtypes[g->b].name, hd_dtypes[g->d].name,
-             g->accumulate ? " +=" : "", epilogues[g->epilogue], g->scaled ? " scaled" : "");
+             g->accumulate ? " +=" : "", epilogues[g->epilogue], scales[g->scaled], g->fast ? " fast" : "");
     if (g->batch > 1) snprintf(text + strlen(text), size - strlen(text), " x %lld", (long long)g->batch);
 }
 
@@ -57,17 +57,18 @@ static bool set_bias(HdCuda *x, const HdGemm *g, const HdGemmState *s, CuPtr bia
            describe_product(x, s, HD_CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
 }
 
-// A scale for each row of both: our b is the library's first operand.
+// Our b is the library's first operand.
 static bool set_scales(HdCuda *x, const HdGemm *g, const HdGemmState *s, CuPtr scale_a, CuPtr scale_b) {
     return !g->scaled || (describe_product(x, s, HD_CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &scale_b, sizeof scale_b) &&
                           describe_product(x, s, HD_CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &scale_a, sizeof scale_a));
 }
 
 static bool set_scale_modes(HdCuda *x, const HdGemm *g, const HdGemmState *s) {
-    static const int32_t rows = HD_CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
-    static const int8_t fast = 1; // sums of the tensor cores are not added in f32 every few steps
-    return !g->scaled || (describe_product(x, s, HD_CUBLASLT_MATMUL_DESC_A_SCALE_MODE, &rows, sizeof rows) &&
-                          describe_product(x, s, HD_CUBLASLT_MATMUL_DESC_B_SCALE_MODE, &rows, sizeof rows) &&
+    const int32_t mode = g->scaled == HD_SCALED_ROWS ? HD_CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F
+                                                     : HD_CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F;
+    const int8_t fast = g->fast;
+    return !g->scaled || (describe_product(x, s, HD_CUBLASLT_MATMUL_DESC_A_SCALE_MODE, &mode, sizeof mode) &&
+                          describe_product(x, s, HD_CUBLASLT_MATMUL_DESC_B_SCALE_MODE, &mode, sizeof mode) &&
                           describe_product(x, s, HD_CUBLASLT_MATMUL_DESC_FAST_ACCUM, &fast, sizeof fast) &&
                           set_scales(x, g, s, 256, 256)); // only that there are some is read before the first call
 }
@@ -131,14 +132,15 @@ LtStatus hd_gemm_issue(HdCuda *x, const HdGemm *g, const HdGemmState *s, const L
 }
 
 static HdKey key_of(const HdCuda *x, const HdGemm *g, Tune tune) {
+    static const char *const scales[] = {"", "|scales of rows", "|a scale each"};
     char text[512];
     HdKey k;
     int n = snprintf(text, sizeof text,
-                     "cublasLt %zu, timed %s|%s|%d SM|%lld %lld %lld|%d %d %d|%d %d %d|%d|%lld|%lld|align %u%s",
+                     "cublasLt %zu, timed %s|%s|%d SM|%lld %lld %lld|%d %d %d|%d %d %d|%d|%lld|%lld|align %u%s%s",
                      x->api.cublasLtGetVersion(), tune == TUNE_LOAD ? "under load" : "in graphs", x->device_name,
                      x->sms, (long long)g->m, (long long)g->n, (long long)g->k, g->ta, g->tb, g->accumulate, (int)g->a,
                      (int)g->b, (int)g->d, g->epilogue, (long long)hd_gemm_batches(g), (long long)g->workspace_bytes,
-                     align_of(g), g->scaled ? "|scales of rows, fast" : "");
+                     align_of(g), scales[g->scaled], g->fast ? ", fast" : "");
     hd_key_start(&k);
     hd_key_add(&k, text, (size_t)n);
     return k;

@@ -34,7 +34,9 @@ static const float *block(HdDtype d, const void *matrix, int64_t start, int64_t 
 }
 
 static void finish_row(const Product *p, float *row, int64_t r, int64_t col, int64_t cols) {
-    for (int64_t c = 0; p->scale_a && c < cols; c++) row[c] = row[c] * p->scale_a[r] * p->scale_b[col + c];
+    const bool rows = p->g->scaled == HD_SCALED_ROWS;
+    for (int64_t c = 0; p->scale_a && c < cols; c++)
+        row[c] = row[c] * p->scale_a[rows ? r : 0] * p->scale_b[rows ? col + c : 0];
     if (p->g->epilogue == HD_EPI_NONE) return;
     float bias[TILE_N];
     hd_load_f32(p->g->d, p->bias, col, cols, bias);

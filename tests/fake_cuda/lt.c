@@ -79,11 +79,11 @@ LtStatus fake_cublasLtMatmulPreferenceSetAttribute(LtPreference p, LtPreferenceA
 }
 static int64_t contracted(LtDesc d, LtLayout a) { return d->ta ? a->rows : a->cols; }
 static bool is_fp8(LtType t) { return t == HD_CUDA_R_8F_E4M3 || t == HD_CUDA_R_8F_E5M2; }
-// Products of one byte: the rows of both factors, which have scales, and sizes that 16 divides.
+// Products of one byte: the rows of both factors, which have scales alike, and sizes that 16 divides. Not both e5m2.
 static bool fp8_fits(LtDesc d, LtLayout a, LtLayout b, int64_t m) {
     if (!is_fp8(a->type) && !is_fp8(b->type)) return !d->modes[0] && !d->modes[1];
-    const int rows = HD_CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
-    return is_fp8(a->type) && is_fp8(b->type) && d->ta && !d->tb && d->modes[0] == rows && d->modes[1] == rows &&
+    const bool wide = a->type == HD_CUDA_R_8F_E5M2 && b->type == HD_CUDA_R_8F_E5M2;
+    return is_fp8(a->type) && is_fp8(b->type) && !wide && d->ta && !d->tb && d->modes[0] == d->modes[1] &&
            d->scales[0] && d->scales[1] && a->ld % 16 == 0 && b->ld % 16 == 0 && m % 16 == 0;
 }
 static LtStatus fits(LtDesc d, LtLayout a, LtLayout b, LtLayout c) {
@@ -148,7 +148,8 @@ static Rows *taken(const struct LtLayoutState *l, const void *p, int64_t q, int6
 }
 static double finished(const Product *p, double sum, int64_t at, int64_t row, int64_t col) {
     const float *const *scales = (const float *const *)p->d.scales;
-    if (p->d.modes[0]) sum *= (double)scales[0][row] * (double)scales[1][col];
+    const bool rows = p->d.modes[0] == HD_CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
+    if (is_fp8(p->a.type)) sum *= (double)scales[0][rows ? row : 0] * (double)scales[1][rows ? col : 0];
     sum = p->alpha * sum + (p->beta != 0 ? p->beta * get(p->c.type, p->pc, at) : 0);
     if (p->d.epilogue & 4) sum += get(p->c.type, p->d.bias, row);
     if (p->d.epilogue & 32) sum = 0.5 * sum * (1 + tanh(0.7978845608028654 * (sum + 0.044715 * sum * sum * sum)));

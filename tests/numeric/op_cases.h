@@ -148,6 +148,14 @@ static const OpCase op_cases[] = {
      "(%a: $[3,11,64], %b: $[32,64]) -> $[3,11,32] {\n  %0, %1 = quantize %a {out = e4m3} : e4m3[3,11,64], f32[3,11]\n"
      "  %2, %3 = quantize %b {out = e4m3} : e4m3[32,64], f32[32]\n  %4 = matmul %0, %2, %1, %3 {tb, scaled, out = $} : "
      "$[3,11,32]\n  return %4\n}"},
+    {CASE_TRAIN,
+     "(%a: $[48,64], %b: $[32,64]) -> $[48,32] {\n  %0, %1 = quantize %a {out = e5m2} : e5m2[48,64], f32[48]\n"
+     "  %2, %3 = quantize %b {out = e4m3} : e4m3[32,64], f32[32]\n"
+     "  %4 = matmul %0, %2, %1, %3 {tb, scaled, fast, out = $} : $[48,32]\n  return %4\n}"},
+    {CASE_TRAIN,
+     "(%a: $[48,64], %b: $[32,64], %s: f32, %t: f32) -> $[48,32] {\n  %0 = cast %a {out = e4m3} : e4m3[48,64]\n"
+     "  %1 = cast %b {out = e5m2} : e5m2[32,64]\n  %2 = matmul %0, %1, %s, %t {tb, scaled, out = $} : $[48,32]\n"
+     "  return %2\n}"},
     {CASE_ALL, "(%a: $[33,20], %b: $[20,17]) -> $[33,17] {\n  %0 = matmul %a, %b : $[33,17]\n  return %0\n}"},
     {CASE_ALL,
      "(%a: $[3,11,20], %b: $[17,20]) -> $[3,11,17] {\n  %0 = matmul %a, %b {tb} : $[3,11,17]\n  return %0\n}"},

@@ -266,8 +266,10 @@ static bool change_scales(Op *o, Mutation what, uint64_t random) {
     if (a < 0) return false;
     if (what == MUTATE_NO_SCALES) {
         hd_unset(&o->attrs, A_SCALED);
+        hd_unset(&o->attrs, A_FAST);
         o->n_in = a;
     } else if (what == MUTATE_SCALES) {
+        if (!hd_scales_of_rows(o)) return false; // of two numbers the product is the same
         Value *v = o->in[a];
         o->in[a] = o->in[b], o->in[b] = v;
     } else {

@@ -247,8 +247,11 @@ static const Case cases[] = {
     {"values moved about, bf16, zero1, 2 ranks", "moves",
      "train.compute=bf16 schedule.fsdp=zero1 schedule.mesh.shard=2"},
     {"e4m3 products, bf16", "gpt2", "dim=16 train.fp8=Block.mlp,Block.attn"},
+    {"e4m3 products, scales of tensors, e5m2 gradients", "gpt2",
+     "dim=16 train.fp8=Block train.fp8.scale=tensor train.fp8.backward=e5m2"},
     {"e4m3 products, zero3, 2 ranks, computed again", "llama",
-     "dim=16 hidden=16 train.compute=bf16 train.fp8=Block.mlp schedule.fsdp=zero3 schedule.mesh.shard=2 "
+     "dim=16 hidden=16 train.compute=bf16 train.fp8=Block train.fp8.except=Block.attn train.fp8.backward=e4m3 "
+     "schedule.fsdp=zero3 schedule.mesh.shard=2 "
      "schedule.recompute=Block.mlp"},
 };
 
