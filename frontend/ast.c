@@ -49,7 +49,7 @@ static void print_head(const Node *n, Out *o) {
     if (n->name) hd_show(o, " %s", n->name);
     if (n->text) hd_show(o, " = %s", n->text);
     if (n->kind == N_INT) hd_printf(o, " %lld", (long long)n->i);
-    if (n->kind == N_FLOAT) {
+    if (n->kind == N_FLOAT || n->kind == N_FACTOR) {
         hd_puts(o, " ");
         hd_put_float(o, n->f);
     }

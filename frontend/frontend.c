@@ -174,7 +174,7 @@ static bool lower(Front *f, Node *const *sets, int n_sets) {
     if (!hd_elaborate(f)) return false;
     hd_paths_units(f);
     if (!hd_lower_loss(f) || !all_reached(f)) return false;
-    if (!hd_lower_optimizer(f)) return false;
+    if (!hd_lower_optimizer(f) || !hd_groups_apply(f)) return false;
     hd_settings_emit(f);
     hd_facts_emit(f);
     hd_hub_emit(f);

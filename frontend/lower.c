@@ -352,6 +352,9 @@ static Val eval(Front *f, Instance *scope, const Node *n) {
     switch (n->kind) {
     case N_INT: return hd_val_int(n->i);
     case N_FLOAT: return hd_val_float(n->f);
+    case N_FACTOR:
+        hd_front_error(f, n->span, "'%s' is a factor, which only lr of a group can be", hd_front_text(f, n->span));
+        return bad;
     case N_NAME: return find_name(f, scope, n, &v) ? v : unknown(f, scope, n);
     case N_LIST: return eval_list(f, scope, n->n, n->kids);
     case N_BINARY: return eval_binary(f, scope, n);

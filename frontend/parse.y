@@ -99,7 +99,7 @@ static Node *integer(Parser *p, Span s, int64_t i) {
 %token AS "'as'" REPEAT "'repeat'" IF "'if'" ELSE "'else'"
 %token <name> TRAIN "'train'" SCHEDULE "'schedule'" NAME "a name" TEXT "a text in quotes"
 %token <i> INT "an integer"
-%token <f> FLOAT "a number"
+%token <f> FLOAT "a number" FACTOR "a factor"
 %token OR "'||'" AND "'&&'" EQ "'=='" NE "'!='" UPTO "'..'" LE "'<='" GE "'>='"
 
 %right '?' ':'
@@ -251,6 +251,7 @@ call_argument: expr
 
 expr: INT                         { $$ = integer(p, @$, $1); }
     | FLOAT                       { $$ = hd_ast_node(p->arena, N_FLOAT, @$); $$->f = $1; }
+    | FACTOR                      { $$ = hd_ast_node(p->arena, N_FACTOR, @$); $$->f = $1; }
     | NAME                        { $$ = make(p, N_NAME, @$, $1, NULL, NULL, NULL, NULL); }
     | TEXT                        { $$ = hd_ast_node(p->arena, N_TEXT, @$); $$->text = $1; }
     | '(' expr ')'                { $$ = $2; }

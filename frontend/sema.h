@@ -109,6 +109,7 @@ typedef struct Front {
     int depth;    // of active evaluations
     int64_t steps; // evaluations so far
     struct Settings *settings;
+    VEC(const Node *) groups; // of the optimizer, in their order
     const Node *optimizer; // its text
 } Front;
 
@@ -189,6 +190,9 @@ bool hd_optimizer_takes(const Front *f, const char *setting);
 bool hd_lower_optimizer(Front *f); // optimizers.c: the kernel of train.optimizer
 // What a function of the model returns that has no arguments. false: it has none of that name, or after reporting.
 bool hd_lower_constant(Front *f, const char *name, const Node **fn, Val *v);
+
+// --- groups.c
+bool hd_groups_apply(Front *f); // sets what the optimizer's groups say of their parameters
 
 // --- emit.c: ops
 // result 0; NULL after reporting

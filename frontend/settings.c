@@ -287,6 +287,10 @@ static bool read_items(Front *f, Settings *set, const char *prefix, const Node *
         const Node *item = block->kids[k];
         const char *path = hd_sprintf(f->arena, "%s.%s", prefix, item->name);
         if (!strcmp(path, "train.optimizer.default")) path = prefix; // optimizer { default adamw { ... } }
+        if (!strcmp(path, "train.optimizer.group")) {
+            hd_push(f->arena, &f->groups, item);
+            continue;
+        }
         bool group = false;
         int row = -1;
         for (int j = 0; j < N_ROWS; j++) {
@@ -298,7 +302,8 @@ static bool read_items(Front *f, Settings *set, const char *prefix, const Node *
             ok = false;
             continue;
         }
-        const bool inside = !item->a && item->n && !strcmp(item->kids[0]->name, "default"); // its value
+        bool inside = false; // its value
+        for (int j = 0; !item->a && j < item->n; j++) inside |= !strcmp(item->kids[j]->name, "default");
         if (row >= 0 && !inside) ok &= apply(f, set, row, item, layer);
         if (item->n || group) ok &= read_items(f, set, path, item, layer);
         else if (row < 0) ok = false;
@@ -440,10 +445,13 @@ bool hd_settings_optimizer(Front *f) {
     for (int k = 0; k < N_ROWS; k++) {
         const Setting *s = &set->at[k], *given = &set->defaults[k];
         const bool pair = rows[k].kind == KIND_PAIR;
-        if (s->layer < 2 || s->layer < of->layer || takes(f, &rows[k])) continue; // that of the file, for another one
-        if (pair ? s->pair[0] != given->pair[0] || s->pair[1] != given->pair[1]
-                 : hd_val_number(s->v) != hd_val_number(given->v))
-            ok = hd_front_error(f, s->span, "%s is no setting of optimizer %s", rows[k].path, of->word);
+        if (s->layer < 2 || takes(f, &rows[k])) continue;
+        if (pair ? s->pair[0] == given->pair[0] && s->pair[1] == given->pair[1]
+                 : hd_val_number(s->v) == hd_val_number(given->v)) continue;
+        ok = hd_front_error(f, s->span, "%s is no setting of optimizer %s", rows[k].path, of->word);
+        if (of->layer > 2 && s->layer == 2)
+            hd_note(f->cx, of->span, "chosen here, while the file gives a value that would mean nothing; its default, "
+                                     "by another --set, is accepted");
     }
     return ok;
 }

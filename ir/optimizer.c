@@ -1,6 +1,8 @@
 // Kernels of kind optimizer.
 #include "ir/optimizer.h"
 
+const AttrId hd_group_rates[] = {A_LR_SCALE, A_WEIGHT_DECAY};
+
 const char *hd_optimizer_argument(int i) {
     static const char *const names[OPT_STATE] = {"gradient", "weights", "lr", "decay", "correction1", "correction2"};
     return names[i];

@@ -28,6 +28,11 @@ Func *hd_optimizer(const Module *m);      // the kernel; NULL: the module has no
 Func *hd_update_kernel(const Op *o);      // that `update` runs; NULL: the module has none of that name
 const char *hd_optimizer_wrong(const Func *k); // what is wrong with such a kernel, or NULL
 
+// What a group of parameters may have for itself, at the parameters, their bucket and its `update`; absent: config
+// @train's weight_decay, and 1 for the scale of the learning rate.
+enum { HD_GROUP_RATES = 2 };
+extern const AttrId hd_group_rates[HD_GROUP_RATES];
+
 enum { HD_MAX_STATES = 4 }; // buffers of an optimizer's state; as many have a place in HdBucket (runtime/heddle.h)
 
 // By a power of two f32 numbers are multiplied and divided without rounding, until they are subnormal or infinite.

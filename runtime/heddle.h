@@ -367,9 +367,9 @@ void hd_host_random(int32_t *counter, int64_t sites, int64_t stride, int32_t *ke
 typedef void HdUpdate(int64_t n, const float *scalars, float decay, const float *gradients, float *master,
                       float *const *states);
 // elements [0, decayed) get weight decay; compute may be NULL or master
-void hd_host_update(HdUpdate *update, int64_t count, int64_t decayed, float weight_decay, const float *grad,
-                    float *master, int n_states, float *const *states, void *compute, HdDtype compute_dtype,
-                    const float *scalars);
+void hd_host_update(HdUpdate *update, int64_t count, int64_t decayed, float weight_decay, float lr_scale,
+                    const float *grad, float *master, int n_states, float *const *states, void *compute,
+                    HdDtype compute_dtype, const float *scalars);
 // one a block, as hd_host_grad_norm adds
 void hd_host_square_sums(int n, const float *const *buffers, const int64_t *counts, double *sums);
 void hd_host_root_sum(int64_t n, const double *sums, double loss_scale, float *norm);

@@ -114,10 +114,12 @@ void hd_cuda_print_update(Emit *e, const Op *o) {
     const char *numbers = hd_sprintf(e->a,
                                      "#define UP_T %s\n#define UP_COMPUTE %d\n#define UP_VEC 4\n#define UP_STATES "
                                      "%d\n"
-                                     "#define UP_FORMALS %s\n#define UP_LIST %s\n#define UP_DECAY %s\n",
+                                     "#define UP_FORMALS %s\n#define UP_LIST %s\n#define UP_DECAY %s\n"
+                                     "#define UP_RATE %s\n",
                                      hd_cuda_type(compute), weights != NULL, states, states ? formals.text : "",
                                      states ? list.text : "0",
-                                     number(e, hd_float(&o->attrs, A_WEIGHT_DECAY, 0), false));
+                                     number(e, hd_float(&o->attrs, A_WEIGHT_DECAY, 0), false),
+                                     number(e, hd_float(&o->attrs, A_LR_SCALE, 1), false));
     const char *body = hd_emit_update(e, k, "    ", "state[", "]");
     name = hd_cuda_name(e, name, hd_sprintf(e->a, "%s%s", numbers, body));
     const char *text = hd_sprintf(

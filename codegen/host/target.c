@@ -233,9 +233,10 @@ static void host_update(Emit *e, const Op *o) {
     int n = 0;
     for (; (s = hd_state(e->m, &o->attrs, n)); n++)
         hd_printf(&states, "%s%s", n ? ", " : "", f32(e, at(e, hd_emit_buffer(e, o, s->name, 0))));
-    hd_emit_line(e, o, "hd_host_update(%s, %lld, %s, %s, %s, %s, %d, (float *[]){%s}, %s, %s, %s);",
+    hd_emit_line(e, o, "hd_host_update(%s, %lld, %s, %s, %s, %s, %s, %d, (float *[]){%s}, %s, %s, %s);",
                  update_name(e, hd_update_kernel(o)), ll(hd_type_count(master->type)), hd_emit_decayed(e, o),
                  hd_emit_number(e->a, hd_float(&o->attrs, A_WEIGHT_DECAY, 0), false),
+                 hd_emit_number(e->a, hd_float(&o->attrs, A_LR_SCALE, 1), false),
                  f32(e, at(e, hd_emit_buffer(e, o, hd_word(&o->attrs, A_GRADIENT, ""), 0))),
                  f32(e, at(e, hd_emit_buffer(e, o, master->name, 0))), n, n ? states.text : "0",
                  weights ? at(e, hd_emit_buffer(e, o, weights->name, 0)) : "NULL",

@@ -100,9 +100,10 @@ const char *hd_eval_update(Eval *e, const Op *o, const Tensor *in, Tensor *out H
     const Mesh mesh = hd_mesh(e->module);
     const Axes split = hd_axes(&hd_named(o, A_MASTER_WEIGHTS)->attrs, A_SPLIT);
     const int64_t decayed = hd_int(&o->attrs, A_DECAYED, 0) - n * hd_mesh_number(&mesh, split, e->rank);
+    const double rate = round32(e, scalars[0] * round32(e, hd_float(&o->attrs, A_LR_SCALE, 1)));
     double *v = HD_NEWN(e->arena, double, k->n_values + 1);
     for (int64_t i = 0; i < n; i++) {
-        const double given[OPT_STATE] = {round32(e, grad.data[i] * scalars[1]), part[0].data[i], scalars[0],
+        const double given[OPT_STATE] = {round32(e, grad.data[i] * scalars[1]), part[0].data[i], rate,
                                          i < decayed ? weight_decay : 0.0, scalars[2], scalars[3]};
         for (int a = 0; a < k->n_args; a++)
             v[k->args[a]->id] = a < OPT_STATE ? given[a] : part[1 + a - OPT_STATE].data[i];

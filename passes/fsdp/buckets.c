@@ -72,13 +72,25 @@ static int unit_number(Fsdp *s, const char *name) {
     return u;
 }
 
+// What tells the buckets of one unit apart, besides their dtype: the rates of the parameters' group.
+static const char *key_of(Fsdp *s, const char *unit, const Symbol *p) {
+    Attrs rates = {0};
+    for (int i = 0; i < HD_GROUP_RATES; i++)
+        if (hd_has(&p->attrs, hd_group_rates[i])) hd_set_attr(s->m->cx, &rates, hd_attr(&p->attrs, hd_group_rates[i]));
+    if (!rates.n) return unit;
+    Out text = hd_out(s->cx->scratch);
+    hd_print_attrs(&rates, &text);
+    return hd_internf(s->m->cx, "%s %s", unit, text.text);
+}
+
 // The bucket of a unit for one kind of parameters; made for the first of them.
 static FsdpBucket *bucket_of(Fsdp *s, const char *unit, bool wide, PtrMap *of_unit, const Symbol *p) {
-    int i = hd_ptr_get(of_unit, unit);
+    const char *key = key_of(s, unit, p);
+    int i = hd_ptr_get(of_unit, key);
     if (i < 0) {
         FsdpBucket b = {.unit_name = unit, .unit = unit_number(s, unit), .weights = wide ? TY_F32 : s->compute};
         b.loc = (Loc){unit, p->loc.file, p->loc.line};
-        hd_ptr_set(s->cx->scratch, of_unit, unit, i = s->buckets.n);
+        hd_ptr_set(s->cx->scratch, of_unit, key, i = s->buckets.n);
         hd_push(s->cx->scratch, &s->buckets, b);
     }
     return &s->buckets.at[i];
@@ -176,10 +188,15 @@ static bool place(Fsdp *s, FsdpBucket *b) {
         return false;
     }
     b->name = s->ranks > 1 && b->weights != s->compute ? hd_internf(cx, "%s.f32", b->unit_name) : b->unit_name;
+    const Attrs *first = &b->items.at[0].param->attrs;
+    for (int i = 0; i < HD_GROUP_RATES; i++)
+        if (hd_has(first, hd_group_rates[i])) b->name = hd_internf(cx, "%s.group", b->unit_name);
     while (!bucket_name_free(s, b->name)) b->name = hd_internf(cx, "%s.bucket", b->name);
     b->bucket = add_symbol(s, SYM_BUCKET, b->name, TY_F32, b->layout.size);
     hd_set_word(cx, &b->bucket->attrs, A_UNIT, b->unit_name);
     hd_set_int(cx, &b->bucket->attrs, A_DECAYED, b->layout.decayed);
+    for (int i = 0; i < HD_GROUP_RATES; i++)
+        if (hd_has(first, hd_group_rates[i])) hd_set_attr(cx, &b->bucket->attrs, hd_attr(first, hd_group_rates[i]));
     hd_set_int(cx, &b->bucket->attrs, A_PADDING, b->layout.padding);
     if (b->shards > 1) hd_set_axes(cx, &b->bucket->attrs, A_SPLIT, b->split);
     if (hd_mesh_ranks(&s->mesh, b->copied) > 1) hd_set_axes(cx, &b->bucket->attrs, A_COPIED, b->copied);

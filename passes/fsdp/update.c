@@ -140,6 +140,9 @@ static void update(Fsdp *s, Builder *b, FsdpBucket *k, Value *scalars) {
     if (s->strategy != FSDP_NONE) hd_set_int(cx, &as, A_RANKS, k->shards);
     hd_set_word(cx, &as, A_KERNEL, s->optimizer->name);
     hd_set_float(cx, &as, A_WEIGHT_DECAY, hd_float(s->train, A_WEIGHT_DECAY, HD_DEFAULT_WEIGHT_DECAY));
+    for (int i = 0; i < HD_GROUP_RATES; i++)
+        if (hd_has(&k->bucket->attrs, hd_group_rates[i]))
+            hd_set_attr(cx, &as, hd_attr(&k->bucket->attrs, hd_group_rates[i]));
     if (s->ranks > 1 || s->micro == 1) b->loc = k->loc;
     hd_build(b, OP_UPDATE, 1, &scalars, &as, NULL);
     if (k->early) hd_fsdp_collective(s, b, OP_ALL_GATHER, hd_fsdp_shard(k), k->next,

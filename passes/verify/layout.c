@@ -7,6 +7,7 @@
 // gradients, which are never summed.
 #include "passes/verify/verify_plan.h"
 #include "ir/base/ints.h"
+#include "ir/optimizer.h"
 #include <stdlib.h>
 
 enum { SHARD_ALIGN = 16 }; // bytes: collectives and vector loads want a shard to start at a multiple
@@ -138,6 +139,17 @@ static void check_rows(PlanCheck *c, const BucketParts *k, const Symbol *p, int6
                       p->name, ll(row), ll(cut), k->symbol->name);
 }
 
+// All parameters of a bucket have its rates.
+static void check_rates(PlanCheck *c, const Symbol *bucket, const Symbol *p) {
+    for (int i = 0; i < HD_GROUP_RATES; i++) {
+        const AttrId at = hd_group_rates[i];
+        if (hd_has(&p->attrs, at) != hd_has(&bucket->attrs, at) ||
+            hd_float(&p->attrs, at, 0) != hd_float(&bucket->attrs, at, 0))
+            hd_plan_wrong(c, NULL, p->span, "parameter @%s and its bucket @%s differ in %s", p->name, bucket->name,
+                          hd_attr_info(at)->text);
+    }
+}
+
 // A bucket is one vector of what adds up, and its parameters are those of one unit.
 static void check_bucket(PlanCheck *c, const BucketParts *k) {
     const Symbol *s = k->symbol;
@@ -152,6 +164,7 @@ static void check_bucket(PlanCheck *c, const BucketParts *k) {
             hd_plan_wrong(c, NULL, p->span, "parameter @%s is of unit %s, and its bucket @%s of unit %s", p->name, of,
                           s->name, unit);
     }
+    for (int i = 0; i < k->items.n; i++) check_rates(c, s, k->items.at[i]);
 }
 
 static void check_items(PlanCheck *c, const BucketParts *k) {

@@ -77,6 +77,18 @@ static void check_name(Flow *w, const Op *o, int state, const Symbol *s) {
                       is);
 }
 
+// The rates of a group are those of the bucket, which has them from its parameters (layout.c).
+static void check_rates(Flow *w, const Op *o, const Symbol *bucket) {
+    const Attrs *is = &o->attrs, *should = &bucket->attrs;
+    if (hd_float(is, A_LR_SCALE, 1) != hd_float(should, A_LR_SCALE, 1))
+        hd_plan_wrong(w->c, o, o->span, "multiplies the learning rate by %g, and bucket @%s says %g",
+                      hd_float(is, A_LR_SCALE, 1), bucket->name, hd_float(should, A_LR_SCALE, 1));
+    const double decay = hd_float(is, A_WEIGHT_DECAY, 0);
+    if (hd_float(should, A_WEIGHT_DECAY, decay) != decay)
+        hd_plan_wrong(w->c, o, o->span, "has weight decay %g, and bucket @%s says %g", decay, bucket->name,
+                      hd_float(should, A_WEIGHT_DECAY, decay));
+}
+
 // The optimizer's buffers are those of the bucket, each in its place; its gradient may be another sum.
 static bool check_operands(Flow *w, const Op *o, const BucketParts *k) {
     static const struct { AttrId at; int part;
@@ -97,6 +109,7 @@ static bool check_operands(Flow *w, const Op *o, const BucketParts *k) {
         hd_plan_wrong(w->c, o, o->span,
                       "decays the first %lld elements in %lld parts, and bucket @%s the first %lld, in %lld parts",
                       ll(decayed), ll(ranks), bucket->name, ll(hd_int(&bucket->attrs, A_DECAYED, 0)), ll(parts));
+    check_rates(w, o, bucket);
     return w->c->found.n == before;
 }
 

@@ -32,6 +32,7 @@ static const struct { const char *attr, *name, *absent; } rows[] = {
     {"momentum", "optimizer.momentum", NULL},
     {"nesterov", "optimizer.nesterov", NULL},
     {"weight_decay", "optimizer.weight_decay", NULL},
+    {"groups", "optimizer.group", NULL},
 };
 enum { ROWS = sizeof rows / sizeof *rows, NAME = 64 };
 // They may always differ (hd_emit_train leaves them out); named, they mean nothing more.

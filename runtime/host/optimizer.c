@@ -61,10 +61,11 @@ void hd_host_random(int32_t *counter, int64_t sites, int64_t stride, int32_t *ke
     counter[3] = (int32_t)(uint32_t)(next >> 32);
 }
 
-void hd_host_update(HdUpdate *update, int64_t count, int64_t decayed, float weight_decay, const float *grad,
-                    float *master, int n_states, float *const *states, void *compute, HdDtype compute_dtype,
-                    const float *scalars) {
+void hd_host_update(HdUpdate *update, int64_t count, int64_t decayed, float weight_decay, float lr_scale,
+                    const float *grad, float *master, int n_states, float *const *states, void *compute,
+                    HdDtype compute_dtype, const float *scalars) {
     enum { BLOCK = 4096 };
+    const float own[] = {scalars[0] * lr_scale, scalars[1], scalars[2], scalars[3]};
 #pragma omp parallel for schedule(static) if (count > 4 * BLOCK)
     for (int64_t at = 0; at < count; at += BLOCK) {
         const int64_t end = at + BLOCK < count ? at + BLOCK : count, middle = decayed < at    ? at
@@ -72,8 +73,8 @@ void hd_host_update(HdUpdate *update, int64_t count, int64_t decayed, float weig
                                                                                               : decayed;
         float *first[HD_STATES], *second[HD_STATES];
         for (int i = 0; i < n_states; i++) first[i] = states[i] + at, second[i] = states[i] + middle;
-        update(middle - at, scalars, weight_decay, grad + at, master + at, first);
-        update(end - middle, scalars, 0.0f, grad + middle, master + middle, second);
+        update(middle - at, own, weight_decay, grad + at, master + at, first);
+        update(end - middle, own, 0.0f, grad + middle, master + middle, second);
         if (compute && compute != (void *)master) hd_store_f32(compute_dtype, master + at, end - at, compute, at);
     }
 }

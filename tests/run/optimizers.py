@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""usage: optimizers.py HEDDLEC [all]: each optimizer for 50 steps beside PyTorch's formulas in f64, on one rank and
-under zero3; all: under every strategy, with the same bits. The model is a table of logits by token, whose gradient is
-written here as well."""
+"""usage: optimizers.py HEDDLEC [all] [torch]: each optimizer for 50 steps beside PyTorch's formulas in f64, on one rank
+and under zero3; all: under every strategy, with the same bits; torch: beside PyTorch's own optimizers as well, as
+python3 -P optimizers.py. The model is a table of logits by token, whose gradient is written here as well."""
 import json
 import math
 import struct
@@ -19,47 +19,69 @@ model Table(vocab = 32, seq = 16) {
     return cross_entropy(embedding(w, tokens) + b, targets);
   }
 }
-train Table { batch = 4; clip = 0; optimizer %s { lr = constant(0.01); weight_decay = 0.1; %s } }
+train Table {
+  batch = 4; clip = 0;
+  optimizer { default %s { lr = constant(0.01); weight_decay = 0.1; %s } %s }
+}
 """
 
 
-def adamw(p, g, s, t, decay, decoupled=True, b1=0.9, b2=0.95, eps=1e-8):
+def adamw(p, g, s, t, lr, decay, decoupled=True, b1=0.9, b2=0.95, eps=1e-8):
     if decoupled:
-        p *= 1 - LR * decay
+        p *= 1 - lr * decay
     else:
         g += decay * p
     s["m"] = b1 * s.get("m", 0.0) + (1 - b1) * g
     s["v"] = b2 * s.get("v", 0.0) + (1 - b2) * g * g
-    return p - LR / (1 - b1**t) * s["m"] / (math.sqrt(s["v"]) / math.sqrt(1 - b2**t) + eps)
+    return p - lr / (1 - b1**t) * s["m"] / (math.sqrt(s["v"]) / math.sqrt(1 - b2**t) + eps)
 
 
-def adam(p, g, s, t, decay):
-    return adamw(p, g, s, t, decay, False)
+def adam(p, g, s, t, lr, decay):
+    return adamw(p, g, s, t, lr, decay, False)
 
 
-def sgd(p, g, s, t, decay, ahead=False):
+def sgd(p, g, s, t, lr, decay, ahead=False):
     g += decay * p
     s["v"] = g if t == 1 else 0.9 * s["v"] + g
-    return p - LR * (g + 0.9 * s["v"] if ahead else s["v"])
+    return p - lr * (g + 0.9 * s["v"] if ahead else s["v"])
 
 
-def nesterov(p, g, s, t, decay):
-    return sgd(p, g, s, t, decay, True)
+def nesterov(p, g, s, t, lr, decay):
+    return sgd(p, g, s, t, lr, decay, True)
 
 
-def lion(p, g, s, t, decay, b1=0.9, b2=0.99):
-    p *= 1 - LR * decay
+def lion(p, g, s, t, lr, decay, b1=0.9, b2=0.99):
+    p *= 1 - lr * decay
     m = s.get("m", 0.0)
     s["m"] = b2 * m + (1 - b2) * g
     c = b1 * m + (1 - b1) * g
-    return p - LR * ((c > 0) - (c < 0))
+    return p - lr * ((c > 0) - (c < 0))
 
 
-CASES = [("adamw", "", adamw), ("adam", "", adam), ("sgd", "", sgd), ("sgd", "nesterov = 1;", nesterov),
-         ("lion", "betas = 0.9, 0.99;", lion)]
+CASES = [("adamw", "", "", adamw), ("adam", "", "", adam), ("sgd", "", "", sgd), ("sgd", "nesterov = 1;", "", nesterov),
+         ("lion", "betas = 0.9, 0.99;", "", lion),
+         ("adamw", "", 'group "*" { lr = 2x; } group w { weight_decay = 0.3; lr = 0.5x; }', adamw)]
+RATES = {"": ((LR, DECAY), (LR, 0.0)), CASES[-1][2]: ((LR / 2, 0.3), (LR * 2, 0.0))}  # of w and of b
 
 
-def reference(step, tokens, targets):
+def by_torch(step, rates, tokens, targets):
+    """The same by PyTorch's own optimizer, in f32. It has no Lion."""
+    import torch
+    w, b = (torch.zeros(n, VOCAB).squeeze(0).requires_grad_() for n in (VOCAB, 1))
+    groups = [{"params": [p], "lr": lr, "weight_decay": decay} for p, (lr, decay) in zip((w, b), rates, strict=True)]
+    kinds = {"adamw": (torch.optim.AdamW, {"betas": (0.9, 0.95)}), "adam": (torch.optim.Adam, {"betas": (0.9, 0.95)}),
+             "sgd": (torch.optim.SGD, {"momentum": 0.9}), "nesterov": (torch.optim.SGD, {"momentum": 0.9,
+                                                                                        "nesterov": True})}
+    kind, extra = kinds[step.__name__]
+    optimizer = kind(groups, **extra)
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(w[torch.tensor(tokens)] + b, torch.tensor(targets)).backward()
+        optimizer.step()
+    return torch.cat([w.detach().flatten(), b.detach()]).tolist()
+
+
+def reference(step, rates, tokens, targets):
     """The weights as one list: `w` row by row, then `b`."""
     p, state = [0.0] * (VOCAB * VOCAB + VOCAB), [{} for _ in range(VOCAB * VOCAB + VOCAB)]
     for t in range(1, STEPS + 1):
@@ -71,7 +93,7 @@ def reference(step, tokens, targets):
                 d = (e[k] / total - (k == target)) / len(tokens)
                 g[token * VOCAB + k] += d
                 g[VOCAB * VOCAB + k] += d
-        p = [step(p[i], g[i], state[i], t, DECAY if i < VOCAB * VOCAB else 0.0) for i in range(len(p))]
+        p = [step(p[i], g[i], state[i], t, *rates[i >= VOCAB * VOCAB]) for i in range(len(p))]
     return p
 
 
@@ -94,24 +116,27 @@ def run(folder, ranks, *options):
 
 
 def main():
-    heddlec, every = sys.argv[1], sys.argv[2:] == ["all"]
+    heddlec, every, torch = sys.argv[1], "all" in sys.argv[2:], "torch" in sys.argv[2:]
     strategies = ["none", "zero1", "zero2", "zero3"] if every else ["zero3"]
     period = [(7 * i + i * i) % VOCAB for i in range(SEQ)]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "t.bin").write_bytes(struct.pack("<%dH" % SEQ, *period) * 400)
         failures = 0
-        for word, extra, step in CASES:
-            (folder / "m.hd").write_text(MODEL % (word, extra))
-            want, bits = reference(step, period, period[1:] + period[:1]), set()
+        for word, extra, groups, step in CASES:
+            (folder / "m.hd").write_text(MODEL % (word, extra, groups))
+            given = RATES[groups], period, period[1:] + period[:1]
+            want, bits = reference(step, *given), set()
+            own = by_torch(step, *given) if torch and step is not lion else None
             for ranks, fsdp in [(1, "none"), *((2, s) for s in strategies)]:
                 compiled(heddlec, folder, f"schedule.mesh.shard={ranks}", f"schedule.fsdp={fsdp}")
                 run(folder, ranks, f"--export={folder}/w", f"--digest={folder}/d").check_returncode()
-                worst = max(abs(x - y) for x, y in zip(exported(folder / "w"), want, strict=True))
+                worst = max(abs(x - y) for ref in (want, own) if ref
+                            for x, y in zip(exported(folder / "w"), ref, strict=True))
                 if ranks > 1:
                     bits.add((folder / "d").read_bytes())
                 failures += worst > 1e-5 or len(bits) > 1
-                print(f"{step.__name__}, {ranks} ranks, {fsdp}: {worst:.2e} from the formulas, {len(bits)} digests")
+                print(f"{step.__name__}, {ranks} ranks, {fsdp}: {worst:.2e} away, {len(bits)} digests")
     return failures != 0
 
 

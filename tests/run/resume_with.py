@@ -105,9 +105,10 @@ def case_another_optimizer():
     moments and with a warmup that begins again equals one that begins with the weights, to the last bit."""
     write("data.txt", bytes(range(SEQ)) * 200)
     warm = rate("cosine", PEAK, warmup=3)
-    kinds = [("adamw", warm), ("sgd", (*warm, *MESH, "schedule.fsdp=zero3", "train.optimizer=sgd")),
+    sgd = (*warm, "train.optimizer=sgd", "train.optimizer.betas=0.9,0.95")  # it takes none
+    kinds = [("adamw", warm), ("sgd", (*sgd, *MESH, "schedule.fsdp=zero3")),
              ("adamw", (*warm, *MESH, "schedule.fsdp=zero1")),
-             ("lion", (*warm, "train.optimizer=lion")), ("sgd", (*warm, "train.optimizer=sgd"))]
+             ("lion", (*warm, "train.optimizer=lion")), ("sgd", sgd)]
     good("--data=data.txt", "--steps=3", "--save=c", "--export=w", settings=warm)
     for (old, _), (kind, settings) in zip(kinds, kinds[1:]):
         last = int(tensors_of("c/checkpoint.safetensors")[1]["step"]) + 4

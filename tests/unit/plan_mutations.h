@@ -129,11 +129,11 @@ static bool change_stream(Module *m, Op *o, uint64_t random) {
 
 static bool change_setting(Module *m, Op *o, uint64_t random) {
     static const AttrId scalars[] = {A_CLIP, A_LR_PEAK, A_BETAS};
-    AttrId at = o->kind == OP_UPDATE ? A_WEIGHT_DECAY : scalars[random % 3];
+    AttrId at = o->kind != OP_UPDATE ? scalars[random % 3] : random / 3 % 2 ? A_LR_SCALE : A_WEIGHT_DECAY;
     if (o->kind != OP_UPDATE && (o->kind != OP_STEP_SCALARS || random / 3 % 2))
         hd_set_int(m->cx, &o->attrs, A_LOSS_SCALE, hd_int(&o->attrs, A_LOSS_SCALE, 1) * 2);
     else if (at == A_BETAS) hd_set_floats(m->cx, &o->attrs, at, 2, (const double[]){0.5, 0.75});
-    else hd_set_float(m->cx, &o->attrs, at, hd_float(&o->attrs, at, 0) * 2 + 1e-9);
+    else hd_set_float(m->cx, &o->attrs, at, hd_float(&o->attrs, at, at == A_LR_SCALE) * 2 + 1e-9);
     return true;
 }
 
@@ -393,6 +393,8 @@ static bool mutate_symbol(Module *m, Mutation what, int site, uint64_t random) {
     else if (what == MUTATE_SWAP_BUFFERS) return swap_buffers(m, s, random);
     else if (what == MUTATE_DECAYED)
         hd_set_int(m->cx, &s->attrs, A_DECAYED, hd_int(&s->attrs, A_DECAYED, 0) + (random % 2 ? 512 : -512));
+    else if (what == MUTATE_RATES)
+        hd_set_float(m->cx, &s->attrs, random % 2 ? A_LR_SCALE : A_WEIGHT_DECAY, 0.75);
     else if (what == MUTATE_MOVE_PARAM)
         hd_set_int(m->cx, &s->attrs, A_OFFSET, hd_int(&s->attrs, A_OFFSET, 0) + (random % 2 ? 4 : -4));
     else if (mutation_info[what].at == AT_STEP) return change_step(m, s, what, random);
