@@ -76,8 +76,7 @@ PROGRAMS = {
     "gpt2_f16": (F16, "90", (*GPT2, "train.precision.compute=f16")),
     "tiny_fp8": (FP8, "90", (*TINY, "train.precision.compute=f32", "train.precision.fp8=Block",
                              "train.precision.fp8.backward=e5m2")),
-    "tiny_fp8_bf16": (FP8_BF16, "90", (*TINY, "train.precision.compute=bf16", "train.precision.fp8=Block",
-                                       "train.precision.fp8.scale=tensor", "train.precision.fp8.backward=e4m3")),
+    "tiny_fp8_bf16": (FP8_BF16, "90", (*TINY, "train.precision.compute=bf16", "train.precision.fp8=Block")),
     "gpt2_80": (BF16, "80", (*GPT2, "train.precision.compute=bf16")),
     "gpt2_long": (BF16, "80", (*GPT2[:2], "layers=1", "dim=128", "heads=2", "seq=300", "train.batch=1",
                                "train.precision.compute=bf16")), # tiles of keys take the places of earlier ones
