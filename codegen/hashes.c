@@ -1,5 +1,6 @@
 // What a checkpoint and the ranks of a run are compared by: hashes of the plan and of the model, and the train block.
 #include "codegen/emit.h"
+#include "ir/layout.h"
 
 const char *hd_emit_plan_hash(Emit *e) {
     Out text = hd_out(e->a);
@@ -29,9 +30,12 @@ const char *hd_emit_train(Emit *e) {
 static const char *hash_of(Emit *e, bool train) {
     Out text = hd_out(e->a);
     const char *fingerprint = "";
+    const Mesh mesh = hd_mesh(e->m);
     for (const Symbol *s = e->m->symbols; s; s = s->next) {
         if (s->kind == SYM_PARAM) {
-            hd_printf(&text, "%s %s %s", s->name, hd_type_text(e->cx, s->type), hd_word(&s->attrs, A_INIT, ""));
+            hd_printf(&text, "%s %s %s", s->name,
+                      hd_type_text(e->cx, hd_type_whole(e->cx, s->type, s->layout, &mesh)),
+                      hd_word(&s->attrs, A_INIT, ""));
             hd_put_float(&text, hd_float(&s->attrs, A_STD, 0));
             hd_printf(&text, " %d\n", hd_has(&s->attrs, A_DECAY));
         } else if (s->kind == SYM_CONFIG && !strcmp(s->name, "train")) {

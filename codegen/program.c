@@ -4,7 +4,7 @@
 #include "codegen/emit.h"
 #include "ir/cost.h"
 #include "ir/device_model.h"
-#include "ir/mesh.h"
+#include "ir/layout.h"
 #include "ir/inputs.h"
 #include "ir/base/ints.h"
 #include <ctype.h>
@@ -236,6 +236,26 @@ static void put_axes(Emit *e) {
     hd_puts(e->c, "};\n\n");
 }
 
+static bool any_split(const Emit *e) {
+    bool any = false;
+    for (const Symbol *s = e->m->symbols; s; s = s->next) any |= s->kind == SYM_PARAM && s->layout;
+    return any;
+}
+
+// How ranks share a parameter: the axes and the dimension, which is one.
+static void put_split(Emit *e, const Symbol *p) {
+    int along = -1;
+    for (int a = 0; a < N_AXES; a++) {
+        const int at = hd_layout_at(p->layout, a), d = at - LAYOUT_SPLIT;
+        if (at == LAYOUT_WHOLE) continue;
+        if (along >= 0 && along != d)
+            hd_emit_error(e, p->span, "parameter @%s is split along two dimensions, which programs cannot store",
+                          p->name);
+        along = d;
+    }
+    hd_printf(e->c, "    {%u, %d}, // %s\n", hd_layout_axes(p->layout), along < 0 ? 0 : along, p->name);
+}
+
 static void put_param(Emit *e, const Symbol *p) {
     static const struct {
         const char *word, *text;
@@ -282,6 +302,11 @@ static int put_params(Emit *e) {
     hd_puts(e->c, "static const HdParam params[] = { // name, shape, count, init; bucket and first element in it\n");
     for (int i = 0; i < list.n; i++) put_param(e, list.at[i]);
     hd_puts(e->c, "};\n\n");
+    if (any_split(e)) {
+        hd_puts(e->c, "static const HdSplit splits[] = { // of each parameter: the axes and the dimension\n");
+        for (int i = 0; i < list.n; i++) put_split(e, list.at[i]);
+        hd_puts(e->c, "};\n\n");
+    }
     if (has_of_files(e, A_AS)) {
         hd_puts(e->c, "static const char *const file_names[] = { // of parameters, in files of weights\n");
         for (int i = 0; i < list.n; i++) {
@@ -397,6 +422,14 @@ static int put_inputs(Emit *e) {
     return f->n_args;
 }
 
+static int64_t sharing(Emit *e) { // ranks that share the work of a micro-batch
+    Axes over = 0;
+    for (const Symbol *s = e->m->symbols; s; s = s->next)
+        if (s->kind == SYM_PARAM) over |= hd_layout_axes(s->layout);
+    const Mesh mesh = hd_mesh(e->m);
+    return hd_mesh_ranks(&mesh, over);
+}
+
 static void put_program(Emit *e, int n_params, int n_buckets, int n_states, int n_comms) {
     Out *o = e->c;
     const int64_t micro = setting_int(e, A_MICRO, 1);
@@ -423,7 +456,8 @@ static void put_program(Emit *e, int n_params, int n_buckets, int n_states, int 
               n_inputs ? "inputs" : "0");
     if (setting_int(e, A_LOSS_SCALE, 1) > 1)
         hd_printf(o, "    .loss_scale = %lld,\n", ll(setting_int(e, A_LOSS_SCALE, 1)));
-    hd_printf(o, "    .model_flops = %.17g, .seed = %lld,\n", (double)setting_int(e, A_MODEL_FLOPS, 0) * (double)micro,
+    const double flops = (double)setting_int(e, A_MODEL_FLOPS, 0) * (double)micro / (double)sharing(e);
+    hd_printf(o, "    .model_flops = %.17g, .seed = %lld,\n", flops,
               ll(setting_int(e, A_SEED, 1)));
     put_rate(e);
     hd_printf(o, "    .n_axes = %d, .axes = axes,\n", N_AXES);
@@ -434,6 +468,7 @@ static void put_program(Emit *e, int n_params, int n_buckets, int n_states, int 
     if (has_of_files(e, A_AS)) hd_puts(o, "    .file_names = file_names,\n");
     if (has_of_files(e, A_TRANSPOSED)) hd_puts(o, "    .file_turned = file_turned,\n");
     if (hd_emit_setting(e->m, A_HUB_CONFIG)) put_setting(e, "hub_config", A_HUB_CONFIG);
+    if (any_split(e)) hd_puts(o, "    .splits = splits,\n");
     hd_printf(o, "    .n_funcs = %d, .funcs = funcs, .backend = &%s,\n", func_index(e, NULL), e->target->backend);
     hd_printf(o, "    .n_sources = %d, .n_kernels = %d, .n_gemms = %d, .sources = %s, .kernels = %s, .gemms = %s,\n",
               e->sources.n, e->kernels.n, e->gemms.n, e->sources.n ? "sources" : "0", e->kernels.n ? "kernels" : "0",

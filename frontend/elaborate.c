@@ -1,6 +1,7 @@
 // Makes the tree of module instances: arguments, parameters (as `param` symbols in the order of declaration) and
 // members. A module sees its own arguments and those of the declarations around it; a module inside itself is an error.
 #include "frontend/sema.h"
+#include "ir/mesh.h"
 #include <math.h>
 
 // --- names
@@ -195,6 +196,33 @@ static bool set_file_name(Front *f, const Instance *i, Symbol *s, const Node *de
     return true;
 }
 
+// The dimension that `size over AXIS` splits: with several ranks along the axis each has an equal part of it.
+static bool set_over(Front *f, Symbol *s, const Node *shape) {
+    int64_t dims[N_AXES];
+    Axes over = 0;
+    for (int k = 0; k < shape->n; k++) {
+        const Node *d = shape->kids[k];
+        if (d->kind != N_OVER) continue;
+        const int axis = hd_axis_called(d->name);
+        if (strcmp(d->text, "over") != 0)
+            return hd_front_error(f, d->span, "a dimension is SIZE or SIZE over AXIS, not SIZE %s", d->text);
+        if (axis == N_AXES || !(HD_OWN_AXES >> axis & 1))
+            return hd_front_error(f, d->span, "a dimension can be split over %s, not over '%s'",
+                                  hd_axes_text(f->arena, HD_OWN_AXES), d->name);
+        if (over >> axis & 1)
+            return hd_front_error(f, d->span, "parameter '%s' is split over %s twice", s->name, d->name);
+        over |= 1u << axis;
+        dims[axis] = k;
+    }
+    int n = 0;
+    for (int a = 0; a < N_AXES; a++)
+        if (over >> a & 1) dims[n++] = dims[a];
+    if (!over) return true;
+    hd_set_axes(f->cx, &s->attrs, A_OVER, over);
+    hd_set_ints(f->cx, &s->attrs, A_DIMS, n, dims);
+    return true;
+}
+
 static bool make_param(Front *f, Instance *i, Member *m) {
     const Node *decl = m->decl;
     const Type *t = hd_lower_type(f, i, decl->a, TY_F32, "a parameter");
@@ -205,6 +233,7 @@ static bool make_param(Front *f, Instance *i, Member *m) {
         // members have distinct, unreserved names
         HD_BUG("the name of parameter %s is taken", join(f, i->path, decl->name));
     if (!set_init(f, i, s, decl->b) || !set_marks(f, s, decl) || !set_file_name(f, i, s, decl)) return false;
+    if (!set_over(f, s, decl->a)) return false;
     hd_set_int(f->cx, &s->attrs, A_INDEX, f->params.n);
     s->loc = (Loc){i->path[0] ? i->path : "root", f->file, hd_front_line(f, decl->span)};
     s->span = hd_front_site(f, decl->span);

@@ -136,9 +136,10 @@ const Type *hd_lower_type(Front *f, Instance *scope, const Node *dims, DType dt,
     }
     const char *of = hd_sprintf(f->arena, "a dimension of %s", what);
     for (int k = 0; k < dims->n; k++) {
-        if (!hd_lower_int(f, scope, dims->kids[k], of, &dim[k])) return NULL;
+        const Node *size = dims->kids[k]->kind == N_OVER ? dims->kids[k]->a : dims->kids[k];
+        if (!hd_lower_int(f, scope, size, of, &dim[k])) return NULL;
         if (dim[k] >= 1) continue;
-        hd_front_error(f, dims->kids[k]->span, "%s must be at least 1, not %lld", of, (long long)dim[k]);
+        hd_front_error(f, size->span, "%s must be at least 1, not %lld", of, (long long)dim[k]);
         return NULL;
     }
     const Type *t = hd_type(f->cx, dt, dims->n, dim);

@@ -113,8 +113,8 @@ static Node *integer(Parser *p, Span s, int64_t i) {
 %precedence '(' '[' '.'
 
 %type <node> file item module arguments argument_list argument members member instance param marks fn when else type
-%type <node> dims block statements statement names values train schedule settings setting call_arguments call_list
-%type <node> call_argument expr
+%type <node> dims shape sizes size block statements statement names values train schedule settings setting
+%type <node> call_arguments call_list call_argument expr
 %type <node> as choice other fn_arguments fn_argument_list fn_argument set
 %type <name> path
 
@@ -166,7 +166,7 @@ instance: NAME call_arguments as
     | REPEAT '(' expr ')' NAME call_arguments as
       { $$ = repeat(p, @NAME, $expr, $as, $call_arguments); $$->text = $NAME; }
     ;
-param: PARAM NAME ':' dims '=' expr as marks ';'  { $$ = make(p, N_PARAM, @NAME, $NAME, $dims, $expr, $as, $marks); }
+param: PARAM NAME ':' shape '=' expr as marks ';'  { $$ = make(p, N_PARAM, @NAME, $NAME, $shape, $expr, $as, $marks); }
     ;
 as: %empty                        { $$ = NULL; }
     | AS TEXT                     { $$ = make(p, N_AS, @TEXT, NULL, NULL, NULL, NULL, NULL); $$->text = $TEXT; }
@@ -176,6 +176,16 @@ marks: %empty                     { $$ = list(p, @$); }
     ;
 dims: '[' ']'                     { $$ = list(p, @$); }
     | '[' values ']'              { $$ = $values; $$->span = @$; }
+    ;
+
+shape: '[' ']'                    { $$ = list(p, @$); }
+    | '[' sizes ']'               { $$ = $sizes; $$->span = @$; }
+    ;
+sizes: size                       { $$ = list_of(p, @$, $1); }
+    | sizes ',' size              { $$ = add(p, $1, $3); }
+    ;
+size: expr
+    | expr NAME NAME              { $$ = make(p, N_OVER, @3, $3, $1, NULL, NULL, NULL); $$->text = $2; }
     ;
 
 fn: FN NAME fn_arguments block    { $$ = make(p, N_FN, @NAME, $NAME, $block, NULL, $fn_arguments, NULL); }

@@ -78,6 +78,7 @@ typedef struct Type {
     int rank;
     int64_t dim[HD_MAX_RANK];
 } Type; // interned: equal types are equal pointers
+typedef uint32_t Layout; // how it is spread over the axes of the mesh: see layout.h; 0: whole
 
 typedef struct { // one attribute; lists hold n elements
     AttrId id;
@@ -102,7 +103,8 @@ typedef struct Module Module;
 
 typedef struct Symbol Symbol;
 typedef struct Value {
-    const Type *type;
+    const Type *type; // what one rank holds, and
+    Layout layout;    // how the whole is made of it: said at the tensor stage only
     Op *def;          // NULL for an argument
     Func *func;
     const char *name; // arguments only
@@ -144,6 +146,7 @@ struct Symbol {
     SymbolKind kind;
     const char *name;
     const Type *type; // NULL where there is none
+    Layout layout;    // of a parameter, a bucket, a buffer
     int id;           // dense in the module: analyses are arrays indexed by it
     Attrs attrs;
     Place place;

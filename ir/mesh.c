@@ -10,7 +10,7 @@ static const char *const names[] = {
 
 const char *hd_axis_name(int axis) { return names[axis]; }
 
-static int axis_called(const char *name) {
+int hd_axis_called(const char *name) {
     int a = 0;
     while (a < N_AXES && strcmp(names[a], name) != 0) a++;
     return a;
@@ -25,21 +25,28 @@ Mesh hd_mesh(const Module *m) {
     const Attr *list = schedule ? hd_attr(&schedule->attrs, A_MESH) : NULL;
     const Attr *sizes = schedule ? hd_attr(&schedule->attrs, A_SIZES) : NULL;
     for (int i = 0; list && sizes && i < list->n && i < sizes->n; i++) {
-        int a = axis_called(list->strs[i]);
+        int a = hd_axis_called(list->strs[i]);
         if (a < N_AXES) mesh.size[a] = sizes->ints[i];
     }
     return mesh;
 }
 
+bool hd_mesh_says(const Mesh *mesh, int axis) { return !(HD_OWN_AXES >> axis & 1) || mesh->size[axis] > 1; }
+
 void hd_set_mesh(Ctx *cx, Attrs *as, const Mesh *mesh) {
-    hd_set_words(cx, as, A_MESH, N_AXES, names);
-    hd_set_ints(cx, as, A_SIZES, N_AXES, mesh->size);
+    const char *said[N_AXES];
+    int64_t sizes[N_AXES];
+    int n = 0;
+    for (int a = 0; a < N_AXES; a++)
+        if (hd_mesh_says(mesh, a)) said[n] = names[a], sizes[n++] = mesh->size[a];
+    hd_set_words(cx, as, A_MESH, n, said);
+    hd_set_ints(cx, as, A_SIZES, n, sizes);
 }
 
 Axes hd_axes(const Attrs *as, AttrId id) {
     const Attr *list = hd_attr(as, id);
     Axes axes = 0;
-    for (int i = 0; list && i < list->n; i++) axes |= 1u << axis_called(list->strs[i]);
+    for (int i = 0; list && i < list->n; i++) axes |= 1u << hd_axis_called(list->strs[i]);
     return axes & HD_ALL_AXES;
 }
 
@@ -61,7 +68,8 @@ const char *hd_axes_text(Arena *arena, Axes axes) {
 const char *hd_mesh_text(Arena *arena, const Mesh *mesh, bool named) {
     Out o = hd_out(arena);
     for (int a = 0; a < N_AXES; a++)
-        hd_printf(&o, "%s%s%s%lld", a ? " x " : "", named ? names[a] : "", named ? " " : "", ll(mesh->size[a]));
+        if (hd_mesh_says(mesh, a))
+            hd_printf(&o, "%s%s%s%lld", o.n ? " x " : "", named ? names[a] : "", named ? " " : "", ll(mesh->size[a]));
     return o.text;
 }
 
@@ -105,8 +113,8 @@ Axes hd_mesh_live(const Mesh *mesh) {
 
 static const char *list_wrong(const Module *m, const Attr *list) {
     for (int i = 0; i < list->n; i++) {
-        int a = axis_called(list->strs[i]);
-        bool again = i && a <= axis_called(list->strs[i - 1]);
+        int a = hd_axis_called(list->strs[i]);
+        bool again = i && a <= hd_axis_called(list->strs[i - 1]);
         if (a == N_AXES || again)
             return hd_internf(m->cx, "%s %s %s; the axes are, in this order, %s", hd_attr_info(list->id)->text,
                               again && a < N_AXES ? "has no place here for axis" : "names no axis:", list->strs[i],

@@ -4,7 +4,7 @@
 #define IR_MESH_H
 #include "ir/ir.h"
 
-enum { HD_AXIS_COPY, HD_AXIS_SPLIT }; // the columns of axes.def
+enum { HD_AXIS_COPY, HD_AXIS_SPLIT, HD_AXIS_OWN }; // the columns of axes.def
 enum { HD_AXIS_SAME, HD_AXIS_OTHER };
 enum {
 #define AXIS(id, name, data, storage, doc) AXIS_##id,
@@ -16,11 +16,16 @@ typedef unsigned Axes; // a set of axes: bit 1 << AXIS_*
 enum {
     HD_ALL_AXES = (1 << N_AXES) - 1,
     HD_SPLIT_AXES = 0 // what a bucket begins with: passes and verifiers ask the bucket
-#define AXIS(id, name, data, storage, doc) | HD_AXIS_##storage << AXIS_##id
+#define AXIS(id, name, data, storage, doc) | (HD_AXIS_##storage == HD_AXIS_SPLIT) << AXIS_##id
 #include "ir/axes.def"
 #undef AXIS
     ,
-    HD_COPY_AXES = HD_ALL_AXES & ~HD_SPLIT_AXES,
+    HD_OWN_AXES = 0 // along which a parameter may be split by one of its dimensions
+#define AXIS(id, name, data, storage, doc) | (HD_AXIS_##storage == HD_AXIS_OWN) << AXIS_##id
+#include "ir/axes.def"
+#undef AXIS
+    ,
+    HD_COPY_AXES = HD_ALL_AXES & ~HD_SPLIT_AXES, // of a bucket whose parameters are split over no other
     HD_DATA_AXES = 0 // along which ranks read other sequences
 #define AXIS(id, name, data, storage, doc) | HD_AXIS_##data << AXIS_##id
 #include "ir/axes.def"
@@ -31,9 +36,12 @@ enum {
 typedef struct { int64_t size[N_AXES]; } Mesh; // ranks along each axis
 
 const char *hd_axis_name(int axis);
+int hd_axis_called(const char *name); // N_AXES: none is
 Mesh hd_mesh(const Module *m);                          // of config @schedule; axes that it does not list have one rank
 void hd_set_mesh(Ctx *cx, Attrs *as, const Mesh *mesh); // `mesh` and `sizes`
 const char *hd_mesh_text(Arena *a, const Mesh *mesh, bool names); // "4 x 2", "shard 4 x replicate 2"
+// Whether a text names the axis: one along which parameters may be split is named where it has several ranks.
+bool hd_mesh_says(const Mesh *mesh, int axis);
 int64_t hd_mesh_ranks(const Mesh *mesh, Axes over);     // in a group over a set of axes
 static inline int64_t hd_mesh_readers(const Mesh *mesh) { return hd_mesh_ranks(mesh, HD_DATA_AXES); } // of other data
 int64_t hd_mesh_number(const Mesh *mesh, Axes over, int64_t rank);           // of a rank in its group

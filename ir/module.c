@@ -298,7 +298,8 @@ Op *hd_op_clone(Func *f, const Op *o, Value *const *in) {
     for (int i = 0; i < o->n_out; i++) types[i] = o->out[i]->type;
     hd_set_results(c, o->n_out, types);
     for (int i = 0; i < o->n_out; i++)
-        if (o->out[i]->into) hd_set_into(c->out[i], o->out[i]->into, o->out[i]->at);
+        if (c->out[i]->layout = o->out[i]->layout, o->out[i]->into)
+            hd_set_into(c->out[i], o->out[i]->into, o->out[i]->at);
     c->attrs = hd_attrs_copy(f->module->cx, &o->attrs);
     c->stream = o->stream;
     c->loc = o->loc;
@@ -329,6 +330,7 @@ static void clone_symbols(Module *c, const Module *m) {
     for (const Symbol *s = m->symbols; s; s = s->next) {
         Symbol *k = hd_symbol_add(c, s->kind, s->name, s->type);
         k->attrs = hd_attrs_copy(c->cx, &s->attrs);
+        k->layout = s->layout;
         k->place = s->place;
         k->loc = s->loc;
         k->span = s->span;

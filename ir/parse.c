@@ -1,6 +1,6 @@
 // Reads the textual form of a module. It infers and simplifies nothing: result types are taken as written and verify.c
 // checks them. After an error it skips to the next line, so that one run reports several.
-#include "ir/ir.h"
+#include "ir/layout.h"
 #include "ir/base/ptr_map.h"
 #include "ir/base/text_kind.h"
 #include <ctype.h>
@@ -155,6 +155,27 @@ static const Type *type(Parser *ps) {
     return t;
 }
 
+// `over {tensor: 0, shard: sum}` behind a type; absent: whole.
+static Layout layout(Parser *ps) {
+    Layout l = 0;
+    if (!accept(ps, "over {")) return 0;
+    do {
+        skip_blanks(ps);
+        const char *lo = ps->p;
+        const int axis = hd_axis_called(word(ps, "an axis of the mesh"));
+        if (axis == N_AXES) FAIL(ps, lo, "no such axis; there are %s", hd_axes_text(ps->cx->arena, HD_ALL_AXES));
+        if (hd_layout_at(l, axis)) FAIL(ps, lo, "axis %s given twice", hd_axis_name(axis));
+        expect(ps, ":");
+        skip_blanks(ps);
+        lo = ps->p;
+        const int64_t d = accept(ps, "sum") ? -1 : integer(ps);
+        if (d >= HD_MAX_RANK || (d < 0 && lo[0] == '-')) FAIL(ps, lo, "a dimension is 0 to %d", HD_MAX_RANK - 1);
+        l = hd_layout_with(l, axis, d < 0 ? LAYOUT_SUM : LAYOUT_SPLIT + (int)d);
+    } while (accept(ps, ","));
+    expect(ps, "}");
+    return l;
+}
+
 static Place place(Parser *ps) {
     Place p = {0};
     skip_blanks(ps);
@@ -256,10 +277,10 @@ static void end_of_line(Parser *ps) {
 }
 
 // Where a result is: an address, or elements of a buffer, and then it has no name. Symbols come before functions.
-typedef struct { Place place; const Symbol *into; int64_t at; } Where;
+typedef struct { Layout layout; Place place; const Symbol *into; int64_t at; } Where;
 
-static Where where(Parser *ps) {
-    Where w = {.place = place(ps)};
+static Where where(Parser *ps, Layout l) {
+    Where w = {.layout = l, .place = place(ps)};
     skip_blanks(ps);
     const char *lo = ps->p;
     Attrs as = {0};
@@ -315,7 +336,7 @@ static void op(Parser *ps) {
         do {
             if (n_types == HD_MAX_IN) FAIL(ps, lo, "more than %d results", HD_MAX_IN);
             types[n_types] = type(ps);
-            places[n_types] = where(ps);
+            places[n_types] = where(ps, layout(ps));
             unnamed += places[n_types++].into != NULL;
         } while (accept(ps, ","));
     }
@@ -328,6 +349,7 @@ static void op(Parser *ps) {
     hd_set_results(o, n_types, types);
     for (int i = 0, k = 0; i < n_types; i++) {
         o->out[i]->place = places[i].place;
+        o->out[i]->layout = places[i].layout;
         if (places[i].into) hd_set_into(o->out[i], places[i].into, places[i].at);
         else define(ps, name_at[k], names[k], o->out[i]), k++;
     }
@@ -357,6 +379,7 @@ static void arguments(Parser *ps) {
             FAIL(ps, at, "argument %%%s: names of arguments start with a letter", name);
         expect(ps, ":");
         Value *v = hd_arg_add(ps->f, type(ps), name);
+        v->layout = layout(ps);
         v->place = place(ps);
         define(ps, at, name, v);
     } while (accept(ps, ","));
@@ -410,6 +433,7 @@ static void symbol(Parser *ps, SymbolKind kind) {
     Symbol *s = hd_symbol_add(ps->m, kind, name, t);
     if (!s) FAIL(ps, lo, "@%s is defined twice", name);
     s->span = span_at(ps, lo, ps->p);
+    if (t) s->layout = layout(ps);
     attrs(ps, &s->attrs);
     s->place = place(ps);
     s->loc = loc(ps);

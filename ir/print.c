@@ -1,5 +1,5 @@
 // The textual form, exactly as parse.c reads it; values are numbered in program order whatever their ids are.
-#include "ir/ir.h"
+#include "ir/layout.h"
 
 typedef struct { Out *o; const int *number; } Printer; // number: by value id; NULL: the id itself
 
@@ -43,6 +43,12 @@ static void put_type(const Type *t, Out *o) {
         hd_put_int(o, t->dim[i]);
     }
     if (t->rank) hd_puts(o, "]");
+}
+
+static void put_layout(Layout l, Out *o) {
+    if (!l) return;
+    hd_puts(o, " ");
+    hd_puts(o, hd_layout_text(o->arena, l));
 }
 
 static void put_place(const Place *p, Out *o) {
@@ -111,6 +117,7 @@ static void put_op(const Printer *p, const Op *op) {
     for (int i = 0; i < op->n_out; i++) {
         hd_puts(o, i ? ", " : " : ");
         put_type(op->out[i]->type, o);
+        put_layout(op->out[i]->layout, o);
         if (op->out[i]->into) put_into(op->out[i], o);
         else put_place(&op->out[i]->place, o);
     }
@@ -133,6 +140,7 @@ void hd_print_func(const Func *f, Out *o) {
     for (int i = 0; i < f->n_args; i++) {
         hd_printf(o, "%s%%%s: ", i ? ", " : "", f->args[i]->name);
         put_type(f->args[i]->type, o);
+        put_layout(f->args[i]->layout, o);
         put_place(&f->args[i]->place, o);
     }
     hd_puts(o, ")");
@@ -164,6 +172,7 @@ static void put_module(const Module *m, Out *o) {
         if (s->type) {
             hd_puts(o, " : ");
             put_type(s->type, o);
+            put_layout(s->layout, o);
         }
         if (s->attrs.n) {
             hd_puts(o, " ");

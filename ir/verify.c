@@ -1,7 +1,7 @@
 // The generic verifier: checks on every op what ops.def and symbols.def declare. Errors point at the op's text where it
 // was parsed; otherwise they name the function and print the op.
 #include "ir/homes.h"
-#include "ir/mesh.h"
+#include "ir/layout.h"
 #include <string.h>
 
 typedef struct { const Module *m; const Func *f; Arena *scratch; } Verifier;
@@ -250,6 +250,7 @@ bool hd_verify(const Module *m) {
             check_func(&v);
             if (f->is_kernel && cx->diags.errors == before) check_space(&v);
         }
+    if (cx->diags.errors == errors) hd_layout_check(m);
     hd_arena_free(v.scratch);
     return cx->diags.errors == errors;
 }

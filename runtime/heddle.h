@@ -34,7 +34,9 @@ typedef struct {
     unsigned split; // the axes whose ranks share it: a bit for each
 } HdBucket;
 
-typedef struct { // a parameter, in canonical order
+// A parameter, in canonical order. One that is split along a dimension over ranks has the sizes of the part that a rank
+// has: storage counts its elements, files and initial values those of the whole (checkpoint/pieces.h).
+typedef struct {
     const char *name;
     int rank;
     int64_t dim[6], count;
@@ -43,6 +45,10 @@ typedef struct { // a parameter, in canonical order
     int bucket; // HdProgram.buckets
     int64_t at; // its first element there
 } HdParam;
+typedef struct { // of a parameter
+    unsigned over; // the axes over which it is split, a bit for each; 0: every rank has all of it
+    int along;     // the dimension that they split
+} HdSplit;
 
 typedef struct { const char *name; int ranks; bool data; } HdAxis; // data: its ranks read different sequences
 typedef struct { const char *name; unsigned over; int stream; } HdComm; // of the groups over a set of axes (mesh.h)
@@ -191,6 +197,7 @@ typedef struct {
     const HdBucket *buckets;
     int n_params;
     const HdParam *params;
+    const HdSplit *splits; // of each parameter; NULL: none is split
     const char *const *file_names; // of each parameter in files of weights; NULL: it, or all of them, have their own
     const unsigned char *file_turned; // of each parameter: its file has its axes the other way round; NULL: none has
     const char *hub_config;           // JSON: what config.json of Hugging Face says of the model; NULL: unknown

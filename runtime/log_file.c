@@ -1,5 +1,6 @@
 // The file of --log apart from its steps: the line that a run begins with, and what stays of it when a run resumes.
 #include "runtime/checkpoint/settings.h"
+#include "runtime/mesh.h"
 #include "runtime/json.h"
 #include "runtime/log.h"
 #include "runtime/text.h"
@@ -64,7 +65,8 @@ void hd_log_header(FILE *f, const HdProgram *p, const Options *o, const LogStart
     put_text(f, "device", start->device);
     put_count(f, "parameters", parameters);
     fputs(", \"mesh\": {", f);
-    for (int a = 0; a < p->n_axes; a++) fprintf(f, "%s\"%s\": %d", a ? ", " : "", p->axes[a].name, p->axes[a].ranks);
+    for (int a = 0, n = 0; a < p->n_axes; a++)
+        if (hd_says_axis(p, a)) fprintf(f, "%s\"%s\": %d", n++ ? ", " : "", p->axes[a].name, p->axes[a].ranks);
     fprintf(f, "}, \"settings\": {\"accumulate\": %lld", (long long)p->micro);
     hd_settings_each(p->train, put_setting, f);
     fputs("}", f);

@@ -56,6 +56,7 @@ int hd_reader(const HdProgram *p, int rank) { return hd_group_number(p, data_axe
 unsigned hd_split_axes(const HdProgram *p) {
     unsigned axes = 0;
     for (int i = 0; i < p->n_buckets; i++) axes |= p->buckets[i].split;
+    for (int i = 0; p->splits && i < p->n_params; i++) axes |= p->splits[i].over;
     return axes;
 }
 
@@ -67,11 +68,14 @@ unsigned hd_live_axes(const HdProgram *p) {
     return axes;
 }
 
+bool hd_says_axis(const HdProgram *p, int axis) { return p->axes[axis].data || p->axes[axis].ranks > 1; }
+
 const char *hd_mesh_say(const HdProgram *p, const char *assigns, const char *between, char *out, size_t size) {
     size_t n = 0;
     *out = 0;
     for (int a = 0; a < p->n_axes && n < size; a++)
-        n += (size_t)snprintf(out + n, size - n, "%s%s%s%d", a ? between : "", p->axes[a].name, assigns,
-                              p->axes[a].ranks);
+        if (hd_says_axis(p, a))
+            n += (size_t)snprintf(out + n, size - n, "%s%s%s%d", n ? between : "", p->axes[a].name, assigns,
+                                  p->axes[a].ranks);
     return out;
 }

@@ -6,6 +6,9 @@
 //                                             bucket @b.f32 : f32[64] {unit = b, split = [shard], ...}
 //                                             buffer @b.f32.master, @b.f32.grad, ... : f32[32]
 //
+// Parameters that are split over an axis of the mesh (ir/layout.h) have buckets of their own, `over` that axis: a
+// rank's bucket has the elements of its parts, and sizes and offsets are those of what one rank holds.
+//
 // Units, and pieces of the root (pieces.c), are in the order of their first parameters; what else no unit owns is last,
 // as @root. The strategy and, with several
 // micro-batches, train.reduce decide whether a buffer holds all elements or this rank's shard:
@@ -84,11 +87,12 @@ static const char *key_of(Fsdp *s, const char *unit, const Symbol *p) {
 }
 
 // The bucket of a unit for one kind of parameters; made for the first of them.
-static FsdpBucket *bucket_of(Fsdp *s, const char *unit, bool wide, PtrMap *of_unit, const Symbol *p) {
+static FsdpBucket *bucket_of(Fsdp *s, const char *unit, bool wide, Axes own, PtrMap *of_unit, const Symbol *p) {
     const char *key = key_of(s, unit, p);
     int i = hd_ptr_get(of_unit, key);
     if (i < 0) {
-        FsdpBucket b = {.unit_name = unit, .unit = unit_number(s, unit), .weights = wide ? TY_F32 : s->compute};
+        FsdpBucket b = {.unit_name = unit, .unit = unit_number(s, unit), .weights = wide ? TY_F32 : s->compute,
+                        .own = own};
         b.loc = (Loc){unit, p->loc.file, p->loc.line};
         hd_ptr_set(s->cx->scratch, of_unit, key, i = s->buckets.n);
         hd_push(s->cx->scratch, &s->buckets, b);
@@ -100,7 +104,7 @@ static FsdpBucket *bucket_of(Fsdp *s, const char *unit, bool wide, PtrMap *of_un
 static bool collect(Fsdp *s) {
     Ctx *cx = s->m->cx;
     const char *root = hd_intern(cx, "root");
-    PtrMap wide = wide_params(s), of_unit[2] = {{0}};
+    PtrMap wide = wide_params(s), of_unit[HD_UNIT_BUCKETS] = {{0}};
     for (int last = 0; last < 2; last++)
         for (Symbol *p = s->m->symbols; p; p = p->next) {
             if (p->kind != SYM_PARAM) continue;
@@ -114,7 +118,8 @@ static bool collect(Fsdp *s) {
                 return false;
             }
             bool is_wide = hd_ptr_get(&wide, p) > 0;
-            FsdpBucket *b = bucket_of(s, unit, is_wide, &of_unit[is_wide], p);
+            const Axes own = hd_layout_axes(p->layout);
+            FsdpBucket *b = bucket_of(s, unit, is_wide, own, &of_unit[2 * own + is_wide], p);
             BucketItem item = {.param = p, .count = hd_type_count(p->type), .row = row_size(p->type),
                                .decay = hd_has(&p->attrs, A_DECAY)};
             hd_push(s->cx->scratch, &b->items, item);
@@ -175,7 +180,9 @@ Symbol *hd_fsdp_next(Fsdp *s, FsdpBucket *b) {
 static bool place(Fsdp *s, FsdpBucket *b) {
     Ctx *cx = s->m->cx;
     b->split = HD_SPLIT_AXES;
-    b->copied = HD_COPY_AXES;
+    b->copied = HD_COPY_AXES & ~b->own;
+    for (int a = 0; a < N_AXES; a++)
+        if (!hd_mesh_says(&s->mesh, a)) b->copied &= ~(1u << a);
     b->shards = hd_mesh_ranks(&s->mesh, b->split);
     b->copies = hd_mesh_ranks(&s->mesh, hd_fsdp_summed(b));
     b->layout.items = b->items.at;
@@ -187,12 +194,18 @@ static bool place(Fsdp *s, FsdpBucket *b) {
                  b->unit_name, (long long)s->ranks);
         return false;
     }
-    b->name = s->ranks > 1 && b->weights != s->compute ? hd_internf(cx, "%s.f32", b->unit_name) : b->unit_name;
+    b->name = b->unit_name;
+    for (int a = 0; a < N_AXES; a++)
+        if (b->own >> a & 1) b->name = hd_internf(cx, "%s.%s", b->name, hd_axis_name(a));
+    if (s->ranks > 1 && b->weights != s->compute) b->name = hd_internf(cx, "%s.f32", b->name);
     const Attrs *first = &b->items.at[0].param->attrs;
-    for (int i = 0; i < HD_GROUP_RATES; i++)
-        if (hd_has(first, hd_group_rates[i])) b->name = hd_internf(cx, "%s.group", b->unit_name);
+    bool group = false;
+    for (int i = 0; i < HD_GROUP_RATES; i++) group |= hd_has(first, hd_group_rates[i]);
+    if (group) b->name = hd_internf(cx, "%s.group", b->name);
     while (!bucket_name_free(s, b->name)) b->name = hd_internf(cx, "%s.bucket", b->name);
     b->bucket = add_symbol(s, SYM_BUCKET, b->name, TY_F32, b->layout.size);
+    for (int a = 0; a < N_AXES; a++)
+        if (b->own >> a & 1) b->bucket->layout = hd_layout_with(b->bucket->layout, a, LAYOUT_SPLIT);
     hd_set_word(cx, &b->bucket->attrs, A_UNIT, b->unit_name);
     hd_set_int(cx, &b->bucket->attrs, A_DECAYED, b->layout.decayed);
     for (int i = 0; i < HD_GROUP_RATES; i++)
@@ -260,6 +273,7 @@ static const struct { const char *name, *on; } comms[N_COMMS] = {
     [COMM_REDUCE] = {"comm.reduce", "reduce"},
     [COMM_OUTER] = {"comm.outer", "reduce_outer"},
     [COMM_WORLD] = {"comm.world", "gather"},
+    [COMM_NORM] = {"comm.norm", "gather"},
 };
 
 bool hd_fsdp_add_state(Fsdp *s) {
@@ -275,7 +289,7 @@ bool hd_fsdp_add_state(Fsdp *s) {
         *slots[i] = add_symbol(s, SYM_BUFFER, hd_intern(s->m->cx, states[i]), i == 2 ? TY_I32 : TY_F32, 1);
         hd_set_word(s->m->cx, &(*slots[i])->attrs, A_CLASS, "optimizer");
     }
-    for (int i = 0; i < N_COMMS && s->ranks > 1; i++) {
+    for (int i = 0; i < N_COMMS && s->several; i++) {
         const Symbol *taken = hd_symbol_find(s->m, comms[i].name);
         if (!taken) continue;
         hd_error(s->m->cx, taken->span, "@%s is the name of a group of ranks; rename the module or the parameter",

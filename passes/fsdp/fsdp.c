@@ -151,6 +151,9 @@ static bool read_settings(Fsdp *s) {
     s->mesh = hd_mesh(s->m);
     s->shards = hd_mesh_ranks(&s->mesh, HD_SPLIT_AXES);
     s->ranks = hd_mesh_readers(&s->mesh);
+    for (const Symbol *p = s->m->symbols; p; p = p->next)
+        if (p->kind == SYM_PARAM) s->own |= hd_layout_axes(p->layout);
+    s->several = s->ranks > 1 || s->own;
     s->prefetch = hd_int(s->schedule, A_PREFETCH, HD_DEFAULT_PREFETCH);
     s->live_grads = hd_int(s->schedule, A_LIVE_GRADS, HD_DEFAULT_LIVE_GRADS);
     s->micro = hd_int(s->train, A_MICRO, 1);
@@ -208,6 +211,13 @@ static void warn_beyond(const Fsdp *s) {
                        ll(settings[k].is), ll(settings[k].most), settings[k].of, ll(settings[k].most));
 }
 
+// Storage has parameters, and values have what the parameters and the ops make of them: only the tensor stage says it.
+static void drop_layouts(Module *m) {
+    for (Func *f = m->funcs; f; f = f->next)
+        for (Op *o = f->first; o; o = o->next)
+            for (int i = 0; i < o->n_out; i++) o->out[i]->layout = 0;
+}
+
 Change hd_pass_fsdp(Module *m, PassCx *cx) {
     Fsdp s = {.m = m, .cx = cx, .train = hd_settings(m, "train"), .schedule = hd_settings(m, "schedule")};
     Func *micro, *eval;
@@ -221,6 +231,7 @@ Change hd_pass_fsdp(Module *m, PassCx *cx) {
     if (!hd_fsdp_place_buckets(&s) || !hd_fsdp_adjoin(micro) || !hd_fsdp_adjoin(eval) || !hd_fsdp_add_state(&s))
         return FAILED;
     divide_by_ranks(&s, micro);
+    drop_layouts(m);
     m->stage = STAGE_SHARDED;
     specialise_micro(&s, micro);
     if (eval) {

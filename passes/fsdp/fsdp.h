@@ -3,7 +3,7 @@
 // norm and optimizer. fsdp.c calls them in order.
 #ifndef PASSES_FSDP_FSDP_H
 #define PASSES_FSDP_FSDP_H
-#include "ir/mesh.h"
+#include "ir/layout.h"
 #include "passes/fsdp/bucket_layout.h"
 #include "passes/pass.h"
 #include "ir/base/ptr_map.h"
@@ -14,13 +14,15 @@ typedef enum {
     FSDP_ZERO2,
     FSDP_ZERO3
 } Strategy; // what is sharded: each strategy shards what the ones before it do, and more
-typedef enum { COMM_GATHER, COMM_REDUCE, COMM_OUTER, COMM_WORLD, N_COMMS } Comm;
+typedef enum { COMM_GATHER, COMM_REDUCE, COMM_OUTER, COMM_WORLD, COMM_NORM, N_COMMS } Comm;
 
-// The parameters of one unit that are used in one dtype. Elements: layout.size in all, layout.shard on each rank.
+// The parameters of one unit that are used in one dtype and split over the same axes (ir/layout.h). Elements:
+// layout.size in all, layout.shard on each rank.
 typedef struct {
     const char *unit_name, *name;
     int unit;      // units are numbered in the order of their first parameter
     DType weights; // what its parameters are used as
+    Axes own;      // over which each of its parameters is split, so that every rank has a bucket of other elements
     Loc loc;       // for the ops that move it as a whole
     int used;      // first used by the op of @micro at this position
     Bucket layout;
@@ -43,6 +45,8 @@ typedef struct {
     DType compute;
     Mesh mesh;
     int64_t shards, ranks; // that share a copy of the parameters; that read different sequences
+    Axes own;              // over which some parameter is split
+    bool several;          // ranks have to agree on a norm
     int64_t micro, prefetch, live_grads;
     bool each; // every micro-batch is reduced, else the sum of all
     bool from_master; // weights are gathered from the master weights, and no rounded copy of them is kept
@@ -80,6 +84,7 @@ FsdpBucket *hd_fsdp_owner(const Fsdp *s, const Op *o, const Symbol **param);
 bool hd_fsdp_add_state(Fsdp *s);       // false after the error about a name that this pass needs
 const Symbol *hd_fsdp_comm(Fsdp *s, Comm c, Axes over); // declared when first asked for
 Symbol *hd_fsdp_random_state(Fsdp *s); // likewise
+enum { HD_UNIT_BUCKETS = 2 << N_AXES }; // at most of one unit
 
 // --- building
 // Rounds what it gathers to the dtype of `into`. The op that it adds.

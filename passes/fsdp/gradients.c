@@ -204,5 +204,5 @@ void hd_fsdp_gradients(Fsdp *s, StepFunc f) {
                .written = HD_NEWN(s->cx->scratch, Written, s->buckets.n + 1)};
     store_contributions(&g);
     s->reduced.n = 0;
-    if (s->ranks > 1 || s->micro == 1) reduce_all(&g);
+    if (s->several || s->micro == 1) reduce_all(&g);
 }

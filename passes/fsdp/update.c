@@ -15,6 +15,9 @@
 //   all_gather {buffer = @micro_only.norm.part, into = @micro_only.norm.parts, comm = @comm.gather}
 //   %1 = view {buffer = @micro_only.norm.parts, offset = 0} : f64[4];  %2 = root_sum %1
 //
+// Buckets of parameters that are split over an axis have an op of their own, and their sums come from the ranks along
+// that axis as well: every element of every parameter counts once.
+//
 // With clip = 0 nothing needs the norm, and a unit's optimizer waits for that unit's reduction alone, in the order of
 // reductions. Otherwise units are updated in the order in which the forward pass uses them. It also writes the
 // compute weights of its elements. Where these are shards, the units that the next step starts with are gathered right
@@ -76,32 +79,67 @@ static Value *norm_of_one_rank(Fsdp *s, Builder *b) {
     return hd_build1(b, OP_GRAD_NORM, NULL, NULL, &as, NULL);
 }
 
-static Value *norm_of_ranks(Fsdp *s, Builder *b) {
+// The sums of squares of the buckets that are split over the axes `own`; NULL: there are none.
+static Value *squares(Fsdp *s, Builder *b, Axes own) {
     Ctx *cx = s->m->cx;
-    const char **grads = HD_NEWN(s->cx->scratch, const char *, s->buckets.n);
+    const char **grads = HD_NEWN(s->cx->scratch, const char *, s->buckets.n + 1);
     int64_t n = 0;
+    int found = 0;
     for (int i = 0; i < s->buckets.n; i++) {
         const Symbol *part = s->buckets.at[i].reduced;
-        grads[i] = part->name;
+        if (s->buckets.at[i].own != own) continue;
+        grads[found++] = part->name;
         n += (hd_type_count(part->type) + HD_NORM_BLOCK - 1) / HD_NORM_BLOCK;
     }
+    if (!found) return NULL;
     Attrs as = {0};
-    hd_set_words(cx, &as, A_BUFFERS, s->buckets.n, grads);
-    Value *sums = hd_build1(b, OP_SQUARE_SUMS, NULL, NULL, &as, hd_type(cx, TY_F64, 1, &n));
-    if (s->shards > 1) {
-        Symbol *part = hd_fsdp_transient(s, b->f, NULL, "norm.part", "staging", TY_F64, n);
-        Symbol *parts = hd_fsdp_transient(s, b->f, NULL, "norm.parts", "staging", TY_F64, n * s->shards);
-        hd_fsdp_store(s, b, sums, part, 0, false);
-        hd_fsdp_collective(s, b, OP_ALL_GATHER, part, parts, hd_fsdp_comm(s, COMM_GATHER, HD_SPLIT_AXES));
-        sums = hd_fsdp_view(s, b, parts, 0, parts->type);
+    hd_set_words(cx, &as, A_BUFFERS, found, grads);
+    return hd_build1(b, OP_SQUARE_SUMS, NULL, NULL, &as, hd_type(cx, TY_F64, 1, &n));
+}
+
+// What a rank gives to others that have other elements; NULL: there are none.
+static Symbol *own_squares(Fsdp *s, const Builder *b, const Value *sums, Axes over) {
+    if (!sums || hd_mesh_ranks(&s->mesh, over) == 1) return NULL;
+    return hd_fsdp_transient(s, b->f, NULL, "norm.part", "staging", TY_F64, hd_type_count(sums->type));
+}
+
+// The sums of all of those, gathered into elements of `parts` from `at` on.
+static void gather_squares(Fsdp *s, Builder *b, Value *sums, Axes over, const Symbol *part, const Symbol *parts,
+                           int64_t at) {
+    hd_fsdp_store(s, b, sums, part ? part : parts, part ? 0 : at, false);
+    if (!part) return;
+    const Comm comm = over == HD_SPLIT_AXES ? COMM_GATHER : COMM_NORM;
+    Op *o = hd_fsdp_collective(s, b, OP_ALL_GATHER, part, parts, hd_fsdp_comm(s, comm, over));
+    if (at) hd_set_int(s->m->cx, &o->attrs, A_OFFSET, at);
+}
+
+static Value *norm_of_ranks(Fsdp *s, Builder *b) {
+    Value *sums[HD_ALL_AXES + 1];
+    const Symbol *part[HD_ALL_AXES + 1];
+    int64_t at[HD_ALL_AXES + 2] = {0};
+    for (Axes own = 0; own <= HD_ALL_AXES; own++) {
+        sums[own] = squares(s, b, own);
+        part[own] = own_squares(s, b, sums[own], HD_SPLIT_AXES | own);
+        at[own + 1] = at[own];
+        if (sums[own]) at[own + 1] += hd_type_count(sums[own]->type) * hd_mesh_ranks(&s->mesh, HD_SPLIT_AXES | own);
     }
-    as = (Attrs){0};
+    Value *all = sums[0];
+    if (s->shards > 1 || s->own) {
+        const Symbol *parts = hd_fsdp_transient(s, b->f, NULL, "norm.parts", "staging", TY_F64, at[HD_ALL_AXES + 1]);
+        Attrs as = {0};
+        hd_set_word(s->m->cx, &as, A_LIFE, parts->name);
+        if (s->own) hd_build(b, OP_BEGIN, 0, NULL, &as, NULL); // several ops write it
+        for (Axes own = 0; own <= HD_ALL_AXES; own++)
+            if (sums[own]) gather_squares(s, b, sums[own], HD_SPLIT_AXES | own, part[own], parts, at[own]);
+        all = hd_fsdp_view(s, b, parts, 0, parts->type);
+    }
+    Attrs as = {0};
     set_scale(s, &as);
-    return hd_build1(b, OP_ROOT_SUM, sums, NULL, &as, NULL);
+    return hd_build1(b, OP_ROOT_SUM, all, NULL, &as, NULL);
 }
 
 static Value *norm(Fsdp *s, Builder *b) {
-    Value *v = s->ranks > 1 ? norm_of_ranks(s, b) : norm_of_one_rank(s, b);
+    Value *v = s->several ? norm_of_ranks(s, b) : norm_of_one_rank(s, b);
     hd_fsdp_store(s, b, v, s->norm, 0, false);
     return v;
 }
@@ -143,7 +181,7 @@ static void update(Fsdp *s, Builder *b, FsdpBucket *k, Value *scalars) {
     for (int i = 0; i < HD_GROUP_RATES; i++)
         if (hd_has(&k->bucket->attrs, hd_group_rates[i]))
             hd_set_attr(cx, &as, hd_attr(&k->bucket->attrs, hd_group_rates[i]));
-    if (s->ranks > 1 || s->micro == 1) b->loc = k->loc;
+    if (s->several || s->micro == 1) b->loc = k->loc;
     hd_build(b, OP_UPDATE, 1, &scalars, &as, NULL);
     if (k->early) hd_fsdp_collective(s, b, OP_ALL_GATHER, hd_fsdp_shard(k), k->next,
                                       hd_fsdp_comm(s, COMM_GATHER, k->split));
@@ -166,7 +204,7 @@ static const Turn *forward_order(Fsdp *s) {
 
 const Func *hd_fsdp_update(Fsdp *s, Func *last) {
     bool clips = hd_float(s->train, A_CLIP, 0) > 0;
-    Func *f = s->ranks > 1 || s->micro == 1 ? last : hd_func_add(s->m, hd_free_name(s->m, "update"), false);
+    Func *f = s->several || s->micro == 1 ? last : hd_func_add(s->m, hd_free_name(s->m, "update"), false);
     if (f != last) hd_set_kind(s->m->cx, &f->attrs, KIND_UPDATE);
     Builder b = {.f = f, .before = hd_return(f)};
     if (f != last) {

@@ -43,9 +43,9 @@ typedef struct {
     int unit;
     Op *first;          // use
     int run;            // that it begins with
-    int n;              // buckets of the unit that are used: of the compute dtype, of f32
-    FsdpBucket *bucket[2];
-    Symbol *full[2];
+    int n;              // buckets of the unit that are used
+    FsdpBucket *bucket[HD_UNIT_BUCKETS];
+    Symbol *full[HD_UNIT_BUCKETS];
 } Window;
 
 typedef struct {
@@ -166,7 +166,7 @@ static void gather(Windows *x, Builder *b, Window *w, const Window *after) {
         b->loc = k->loc;
         const Symbol *comm = hd_fsdp_comm(s, COMM_GATHER, k->split);
         Op *o = hd_fsdp_collective(s, b, OP_ALL_GATHER, hd_fsdp_shard(k), w->full[i], comm);
-        const char *names[2];
+        const char *names[HD_UNIT_BUCKETS];
         for (int j = 0; after && j < after->n; j++) names[j] = after->full[j]->name;
         if (after) hd_set_words(s->m->cx, &o->attrs, A_AFTER, after->n, names);
     }
@@ -223,7 +223,9 @@ static Value *weight_in(Windows *x, int window, Value *v, Op *at) {
         return k->made = again->out[0];
     }
     Builder b = {.f = x->f, .before = at, .loc = at->loc, .span = at->span, .bwd = hd_has(&at->attrs, A_BWD)};
-    return k->made = hd_fsdp_view(x->s, &b, w->full[w->n > 1 && w->bucket[1] == k->bucket], k->offset, v->type);
+    int i = 0;
+    while (w->bucket[i] != k->bucket) i++;
+    return k->made = hd_fsdp_view(x->s, &b, w->full[i], k->offset, v->type);
 }
 
 static void gather_weights(Fsdp *s, StepFunc step) {

@@ -1,6 +1,7 @@
 // The pass manager. One loop runs a pipeline and does everything around the passes.
 #include "passes/manager/manager.h"
 #include "passes/manager/reproducer.h"
+#include "passes/tensor/tensor_parallel.h"
 #include "passes/verify/program.h"
 #include "ir/base/clock.h"
 #include <errno.h>
@@ -174,7 +175,7 @@ static void watch_after(const PipelineRun *r, const char *name, Change change) {
 // Writes down what the model computes, before parameters become storage. The end of the pipeline compares.
 static void declare_program(PipelineRun *r) {
     Arena *scratch = hd_arena_new();
-    hd_program_declare(r->m, scratch);
+    if (!hd_is_partitioned(r->m)) hd_program_declare(r->m, scratch); // else tensor-parallel has
     hd_arena_free(scratch);
     if (hd_program(r->m)) r->program = hd_attrs_copy(r->m->cx, &hd_program(r->m)->attrs);
 }

@@ -108,7 +108,8 @@ static void add_piece(Facts *r, const Symbol *bucket, Arena *a) {
 }
 
 static void add_symbol(Facts *r, const Module *m, const Symbol *s, Arena *a) {
-    if (s->kind == SYM_PARAM && s->type) r->parameters += hd_type_count(s->type);
+    if (s->kind == SYM_PARAM && s->type)
+        r->parameters += hd_type_count(hd_type_whole(m->cx, s->type, s->layout, &r->mesh));
     if (s->kind == SYM_ARENA && hd_space(&s->attrs) == SPACE_HOST) r->pinned = hd_int(&s->attrs, A_BYTES, 0);
     if (s->kind == SYM_ARENA && hd_space(&s->attrs) == SPACE_DEVICE) {
         r->peak = hd_int(&s->attrs, A_BYTES, 0);

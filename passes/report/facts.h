@@ -2,7 +2,7 @@
 #ifndef PASSES_REPORT_FACTS_H
 #define PASSES_REPORT_FACTS_H
 #include "ir/device_model.h"
-#include "ir/mesh.h"
+#include "ir/layout.h"
 #include "passes/analysis/border.h"
 #include "passes/analysis/live.h"
 #include "passes/analysis/simulate.h"

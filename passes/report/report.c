@@ -78,8 +78,9 @@ static void put_json(const Facts *r, double seconds, Out *o) {
     hd_puts(o, "{\n");
     put_int(o, "ranks", r->ranks);
     hd_puts(o, "  \"mesh\": {");
-    for (int i = 0; i < N_AXES; i++)
-        hd_put_json(o, "%s\"%s\": %lld", i ? ", " : "", hd_axis_name(i), ll(r->mesh.size[i]));
+    for (int i = 0, n = 0; i < N_AXES; i++)
+        if (hd_mesh_says(&r->mesh, i))
+            hd_put_json(o, "%s\"%s\": %lld", n++ ? ", " : "", hd_axis_name(i), ll(r->mesh.size[i]));
     hd_puts(o, "},\n");
     put_string(o, "strategy", r->strategy);
     hd_put_json(o, "  \"reduction\": {\"order\": \"%s\", \"bytes\": %lld, \"kept_bytes\": %lld},\n", r->reduction,

@@ -249,7 +249,8 @@ static void give(Flow *w, const Write *x) {
     if (!to) return;
     if (from && from->bucket && all_of_kind(w, from, HOLDS_SUM)) add_sums(w, x, from, to);
     else if (by && by->kind == OP_SQUARE_SUMS)
-        hd_flow_set_range(w, to, x->at, x->at + hd_type_count(x->type), (Holding){.kind = HOLDS_SQUARES, .by = by});
+        hd_flow_set_range(w, to, x->at, x->at + hd_type_count(x->type),
+                          (Holding){.kind = HOLDS_SQUARES, .by = by, .squares = by});
     else if (x->value && !to->bucket && all_of_kind(w, to, HOLDS_SUM) &&
              everywhere(w, hd_flow_holding(w, to, 0)->taken) && !x->adds) // the mean over ranks: scale.c
         hd_flow_set(w, to, (Holding){.kind = HOLDS_SUM, .over = HD_DATA_AXES, .by = x->op});

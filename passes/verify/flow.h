@@ -20,6 +20,7 @@ typedef struct {
     Axes taken;   // axes over which an op has reduced it or gathered it since
     bool fresh;
     const Op *by; // the op that wrote it last
+    const Op *squares; // of those: the op that added them up
     int run;      // Flow.run at that time
 } Holding;
 

@@ -46,6 +46,7 @@ static Held *source(Flow *w, const Op *o) {
     if (h || !home.root) return h;
     const Op *def = home.root->def;
     Holding own = {.kind = def && def->kind == OP_SQUARE_SUMS ? HOLDS_SQUARES : HOLDS_SUM, .count = 1, .by = def};
+    if (own.kind == HOLDS_SQUARES) own.squares = def;
     h = w->values[home.root->id] = HD_NEW(w->c->a, Held);
     *h = (Held){.name = hd_plan_value(w->c, home.root), .parts = 1, .size = hd_type_count(home.root->type)};
     h->map = hd_ranges(w->c->a, h->size, (Cell){.writer = -1, .holds = hd_flow_hold(w, own)});
@@ -187,7 +188,9 @@ void hd_flow_all_gather(Flow *w, const Op *o) {
     Held *h = source(w, o), *g = h ? destination(w, o, h, h->parts / hd_mesh_ranks(&w->c->mesh, over)) : NULL;
     if (!g || !comm || !hd_flow_same_bucket(w, o, h, g) || (h->bucket && !fits_axes(w, o, over, g, h))) return;
     check_kept_track(w, o, h, g);
-    hd_flow_set(w, g, (Holding){.kind = HOLDS_NOTHING});
+    const int64_t at = hd_int(&o->attrs, A_OFFSET, 0), all = hd_type_count(hd_result_type(o, 0));
+    const bool some = !h->bucket && g->buffer && all < g->size; // of a buffer, into which others gather as well
+    if (!some) hd_flow_set(w, g, (Holding){.kind = HOLDS_NOTHING});
     if (h->bucket) hd_flow_cut_alike(h, g);
     bool said = false;
     for (int i = 0; i < h->map.n; i++) {
@@ -196,6 +199,7 @@ void hd_flow_all_gather(Flow *w, const Op *o) {
         if (!h->bucket) was.taken |= over, now.over |= over;
         now.by = o;
         hd_range(&h->map, i)->cell.holds = hd_flow_hold(w, was);
-        if (h->bucket || i == 0) hd_range(&g->map, i)->cell.holds = hd_flow_hold(w, now);
+        if (some && i == 0) hd_flow_set_range(w, g, at, at + all, h->map.n == 1 ? now : (Holding){.by = o});
+        else if (h->bucket || i == 0) hd_range(&g->map, i)->cell.holds = hd_flow_hold(w, now);
     }
 }

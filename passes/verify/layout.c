@@ -7,6 +7,7 @@
 // gradients, which are never summed.
 #include "passes/verify/verify_plan.h"
 #include "ir/base/ints.h"
+#include "ir/layout.h"
 #include "ir/optimizer.h"
 #include <stdlib.h>
 
@@ -95,6 +96,7 @@ static BucketParts bucket_parts(const PlanCheck *c, const Symbol *s) {
     BucketParts k = {.symbol = s, .size = s->type ? hd_type_count(s->type) : 0};
     k.split = hd_axes(&s->attrs, A_SPLIT) & c->live;
     k.copied = hd_axes(&s->attrs, A_COPIED) & c->live;
+    k.own = hd_layout_axes(s->layout) & c->live;
     k.shards = hd_mesh_ranks(&c->mesh, k.split);
     k.copies = hd_mesh_ranks(&c->mesh, hd_plan_summed(c, &k));
     return k;
@@ -157,6 +159,13 @@ static void check_bucket(PlanCheck *c, const BucketParts *k) {
     if (s->type && (s->type->dtype != TY_F32 || s->type->rank != 1))
         hd_plan_wrong(c, NULL, s->span, "bucket @%s is %s: a bucket is a vector of f32", s->name,
                       hd_type_text(c->m->cx, s->type));
+    for (int i = 0; i < k->items.n; i++) {
+        const Symbol *p = k->items.at[i];
+        const Axes own = hd_layout_axes(p->layout) & c->live;
+        if (own != k->own)
+            hd_plan_wrong(c, NULL, p->span, "parameter @%s is split over %s, and its bucket @%s over %s", p->name,
+                          hd_axes_text(c->a, own), s->name, hd_axes_text(c->a, k->own));
+    }
     for (int i = 0; unit && i < k->items.n; i++) {
         const Symbol *p = k->items.at[i];
         const char *of = hd_word(&p->attrs, A_UNIT, unit);
@@ -207,11 +216,15 @@ int64_t hd_plan_parts(const PlanCheck *c, const BucketParts *k, const Symbol *b)
 
 static void check_sizes(PlanCheck *c, const BucketParts *k) {
     const Symbol *s = k->symbol;
-    const Axes missing = c->live & ~(k->split | k->copied), twice = k->split & k->copied, same = k->split & ~c->data;
+    const Axes missing = c->live & ~(k->split | k->copied | k->own), same = k->split & ~c->data;
+    const Axes twice = (k->split & k->copied) | (k->own & (k->split | k->copied));
     if (missing || twice)
         hd_plan_wrong(c, NULL, s->span, "bucket @%s is %s over %s", s->name,
                       missing ? "neither split nor copied" : "both split and copied",
                       hd_axes_text(c->a, missing ? missing : twice));
+    else if (k->own & ~(Axes)HD_OWN_AXES)
+        hd_plan_wrong(c, NULL, s->span, "bucket @%s has other parameters on each rank along %s, along which every rank "
+                      "has the same", s->name, hd_axes_text(c->a, k->own));
     else if (same)
         hd_plan_wrong(c, NULL, s->span, "bucket @%s is split over %s, along which ranks read the same sequences: a "
                       "reduce_scatter would count their gradients several times", s->name, hd_axes_text(c->a, same));

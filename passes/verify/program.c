@@ -42,7 +42,7 @@ static const char *declaration(const TermWalk *w, const Symbol *p) {
     Recipe r;
     r.n = 0;
     hd_recipe_text(&r, p->name);
-    hd_recipe_type(&r, p->type);
+    hd_recipe_type(&r, hd_term_whole_type(w, p));
     for (size_t i = 0; i < sizeof said / sizeof *said; i++)
         if (hd_has(&p->attrs, said[i])) hd_recipe_attr(&r, hd_attr(&p->attrs, said[i]));
     return text_of(w, &r);

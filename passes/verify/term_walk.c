@@ -2,6 +2,7 @@
 #include "ir/eval/eval.h"
 #include "ir/random.h"
 #include <stdlib.h>
+#include <string.h>
 
 // --- parameters
 
@@ -12,7 +13,7 @@ static int by_index(const void *x, const void *y) {
 }
 
 TermWalk hd_term_walk(const Module *m, PlanCheck *c, Arena *a) {
-    TermWalk w = {.m = m, .c = c, .t = {.a = a, .cx = m->cx, .ranks = 1}};
+    TermWalk w = {.m = m, .c = c, .t = {.a = a, .cx = m->cx, .ranks = 1}, .mesh = hd_mesh(m)};
     for (const Symbol *s = m->symbols; s; s = s->next) w.n_params += s->kind == SYM_PARAM;
     w.params = HD_NEWN(a, const Symbol *, w.n_params + 1);
     w.number = HD_NEWN(a, int, m->n_symbols + 1);
@@ -54,7 +55,7 @@ const Term *hd_term_losses(const TermWalk *w, int64_t ranks) {
 }
 
 static const Term *param(const TermWalk *w, const Symbol *p) {
-    return hd_term_leaf(&w->t, "param", p->name, 0, p->type);
+    return hd_term_leaf(&w->t, "param", p->name, 0, hd_term_whole_type(w, p));
 }
 
 // Several parameters as one matrix: `n` that have the same rows, one after another.
@@ -84,6 +85,7 @@ static const Term *several(const TermWalk *w, const BucketParts *k, int64_t at, 
     while (at < end) {
         const Symbol *p = hd_flow_param_at(k, at, end);
         bool fits = p && hd_int(&p->attrs, A_OFFSET, 0) == at && p->type->rank == type->rank && type->rank;
+        fits = fits && !p->layout;
         for (int i = 1; fits && i < type->rank; i++) fits = p->type->dim[i] == type->dim[i];
         if (!fits || hd_type_count(p->type) == 0) return NULL;
         hd_push(w->t.a, &list, p);
@@ -94,13 +96,19 @@ static const Term *several(const TermWalk *w, const BucketParts *k, int64_t at, 
 
 // Elements of a bucket's weights: the parameter that they are, or whole rows of it, or several parameters as one
 // matrix; NULL: none of these. Another dtype than that of the master weights is a cast of them.
-static const Term *weights(const TermWalk *w, const BucketParts *k, int64_t at, const Type *type) {
+static const Term *weights(const TermWalk *w, const BucketParts *k, int64_t at, const Type *type, Layout *is) {
     const Symbol *p = hd_flow_param_at(k, at, at + hd_type_count(type));
     if (!p) return NULL;
     const Term *all = several(w, k, at, type);
     if (all) return hd_term_cast(&w->t, all, type->dtype);
     const Term *x = hd_term_cast(&w->t, param(w, p), type->dtype);
     at -= hd_int(&p->attrs, A_OFFSET, 0);
+    if (p->layout) { // what a rank has of it, as it is
+        const bool same = !at && type->rank == p->type->rank &&
+                          !memcmp(type->dim, p->type->dim, sizeof *type->dim * (size_t)type->rank);
+        *is = same ? p->layout : 0;
+        return same ? x : NULL;
+    }
     if (!at && hd_type_count(p->type) == hd_type_count(type)) return hd_term_reshape(&w->t, x, type);
     const int64_t row = row_of(p->type);
     bool rows = row && type->rank == p->type->rank && at >= 0 && at % row == 0;
@@ -108,7 +116,7 @@ static const Term *weights(const TermWalk *w, const BucketParts *k, int64_t at, 
     return rows && at / row + type->dim[0] <= p->type->dim[0] ? hd_term_rows(&w->t, x, at / row, type) : NULL;
 }
 
-static const Term *view(const TermWalk *w, const Op *o) {
+static const Term *view(TermWalk *w, const Op *o) {
     const Symbol *s = hd_named(o, A_BUFFER);
     const Type *type = o->out[0]->type;
     const int64_t at = hd_int(&o->attrs, A_OFFSET, 0);
@@ -116,7 +124,7 @@ static const Term *view(const TermWalk *w, const Op *o) {
     if (s && s == w->losses && !at && type == s->type) x = hd_term_losses(w, hd_type_count(type));
     if (s && s == w->keys && at % HD_KEY == 0) x = hd_term_leaf(&w->t, "key", "", at / HD_KEY, type);
     const BucketParts *k = w->c ? hd_plan_bucket(w->c, s) : NULL;
-    if (k && !holds_sums(w, s)) x = weights(w, k, at, type);
+    if (k && !holds_sums(w, s)) x = weights(w, k, at, type, &w->layouts[o->out[0]->id]);
     return x ? x : hd_term_leaf(&w->t, "buffer", s ? s->name : "", at, type);
 }
 
@@ -130,32 +138,43 @@ static bool is_unrounded(const Op *o, const Type *type, const Term *const *in) {
     return !(hd_exact_result(o->kind, &o->attrs, o->n_in, in) >> type->dtype & 1);
 }
 
-typedef struct { const Term **terms; bool *unrounded; } Inside; // by value id
+typedef struct { const Term **terms; Layout *layouts; bool *unrounded; } Inside; // by value id
 
-static void kernel_op(const TermWalk *w, const Op *o, const Inside *k) {
+static void kernel_op(TermWalk *w, const Op *o, const Op *by, const Inside *k) {
     const Term *in[HD_MAX_IN];
+    Layout from[HD_MAX_IN], to[HD_MAX_IN];
     const bool rounds = o->kind == OP_CAST && o->out[0]->type->dtype == o->in[0]->type->dtype;
     for (int i = 0; i < o->n_in; i++) {
         in[i] = k->terms[o->in[i]->id];
         if (k->unrounded[o->in[i]->id] && !rounds && !hd_op_is(o, TRAIT_ALIAS)) in[i] = hd_term_unrounded(&w->t, in[i]);
     }
+    for (int i = 0; i < o->n_in; i++) from[i] = k->layouts[o->in[i]->id];
+    const Op *whole = hd_term_lay_out(w, o, by, from, to);
     for (int i = 0; i < o->n_out; i++) {
         const int id = o->out[i]->id;
-        k->terms[id] = hd_term_of(&w->t, o, i, in);
+        k->layouts[id] = to[i];
+        k->terms[id] = hd_term_of(&w->t, whole, i, in);
         if (hd_term_is_unrounded(k->terms[id])) k->terms[id] = k->terms[id]->of; // an operand as it is
         k->unrounded[id] =
             hd_op_is(o, TRAIT_ALIAS) ? k->unrounded[o->in[0]->id] : is_unrounded(o, o->out[i]->type, in);
     }
 }
 
-static void launch(const TermWalk *w, const Op *o, const Term *const *in) {
+static void launch(TermWalk *w, const Op *o, const Term *const *in) {
     const Func *f = hd_launched(o);
-    const Inside k = {HD_NEWN(w->t.a, const Term *, f->n_values + 1), HD_NEWN(w->t.a, bool, f->n_values + 1)};
-    for (int i = 0; i < f->n_args; i++) k.terms[f->args[i]->id] = in[i];
+    const Inside k = {HD_NEWN(w->t.a, const Term *, f->n_values + 1), HD_NEWN(w->t.a, Layout, f->n_values + 1),
+                      HD_NEWN(w->t.a, bool, f->n_values + 1)};
+    for (int i = 0; i < f->n_args; i++) {
+        k.terms[f->args[i]->id] = in[i];
+        k.layouts[f->args[i]->id] = w->layouts[o->in[i]->id];
+    }
     for (const Op *x = f->first; x; x = x->next)
-        if (!hd_op_is(x, TRAIT_RETURN)) kernel_op(w, x, &k);
+        if (!hd_op_is(x, TRAIT_RETURN)) kernel_op(w, x, o, &k);
     const Op *ret = hd_return(f);
-    for (int i = 0; i < o->n_out; i++) w->terms[o->out[i]->id] = k.terms[ret->in[i]->id];
+    for (int i = 0; i < o->n_out; i++) {
+        w->terms[o->out[i]->id] = k.terms[ret->in[i]->id];
+        w->layouts[o->out[i]->id] = k.layouts[ret->in[i]->id];
+    }
 }
 
 // --- functions
@@ -173,7 +192,7 @@ static bool moves_sum(const TermWalk *w, const Write *x) {
 static void give_rows(const TermWalk *w, const Symbol *p, Given given, int64_t at) {
     const Type *t = given.term->type;
     const int64_t row = row_of(p->type);
-    if (hd_type_count(t) != hd_type_count(p->type)) {
+    if (hd_type_count(t) != hd_type_count(hd_term_whole_type(w, p))) {
         const bool rows = row && row_of(t) == row && at % row == 0;
         given.term = rows ? hd_term_stored(&w->t, hd_term_rows(&w->t, given.term, at / row, p->type), TY_F32)
                           : hd_term_leaf(&w->t, "part", p->name, at, t);
@@ -185,19 +204,23 @@ static void give(TermWalk *w, const Write *to, const Term *const *in) {
     const Symbol *s = to->buffer;
     const BucketParts *k = hd_plan_bucket(w->c, s);
     if (!is_loss(w, s) && (!k || moves_sum(w, to))) return;
-    const Term *is = to->value ? w->terms[to->value->id] : hd_term_of(&w->t, to->op, 0, in); // the operand, or a result
+    // the operand, or a result
+    const Term *is = to->value ? w->terms[to->value->id] : hd_term_of(&w->t, w->whole, 0, in);
     const Term *x = hd_term_stored(&w->t, is, s->type->dtype);
     const Given given = {x, to->op};
+    const Layout laid = to->value ? w->layouts[to->value->id] : w->given;
     if (!k) {
+        hd_term_check_given(w, to->op, "the loss", laid, 0);
         hd_push(w->t.a, &w->kept, given);
         return;
     }
-    const int64_t at = to->at, end = at + hd_type_count(x->type);
+    const int64_t at = to->at, end = at + hd_type_count(to->type);
     for (int64_t lo = at; lo < end;) {
         const Symbol *p = hd_flow_param_at(k, lo, end);
         if (!p) return; // contributions.c reports it
         const int64_t from = hd_int(&p->attrs, A_OFFSET, 0), next = from + hd_type_count(p->type);
         const bool whole = from == lo && next <= end; // the gradient
+        hd_term_check_given(w, to->op, hd_sprintf(w->t.a, "the gradient of @%s", p->name), laid, p->layout);
         const Given part = {whole ? x : hd_term_leaf(&w->t, "part", p->name, at, x->type), to->op};
         if (whole) give_rows(w, p, part, lo - at);
         else hd_push(w->t.a, &w->gradients[w->number[p->id]], part);
@@ -215,7 +238,8 @@ static bool is_forward_product(const Op *o) {
 
 static void function_op(TermWalk *w, const Op *o) {
     const Term *in[HD_MAX_IN];
-    for (int i = 0; i < o->n_in; i++) in[i] = w->terms[o->in[i]->id];
+    Layout from[HD_MAX_IN], to[HD_MAX_IN];
+    for (int i = 0; i < o->n_in; i++) in[i] = w->terms[o->in[i]->id], from[i] = w->layouts[o->in[i]->id];
     if (o->kind == OP_GRAD) {
         const Given given = {hd_term_stored(&w->t, in[0], TY_F32), o};
         const Symbol *p;
@@ -231,7 +255,13 @@ static void function_op(TermWalk *w, const Op *o) {
         w->terms[o->out[0]->id] = hd_term_losses(w, hd_type_count(o->out[0]->type));
     } else {
         const int first = hd_has(&o->attrs, A_INTO);
-        for (int i = 0; i < o->n_out; i++) w->terms[o->out[i]->id] = hd_term_of(&w->t, o, i + first, in);
+        const bool moves = hd_term_moves_layout(w, o);
+        w->whole = hd_term_lay_out(w, o, o, from, to);
+        w->given = to[0];
+        for (int i = 0; i < o->n_out; i++) {
+            w->layouts[o->out[i]->id] = to[i + first];
+            w->terms[o->out[i]->id] = moves ? in[0] : hd_term_of(&w->t, w->whole, i + first, in);
+        }
         if (!is_forward_product(o) || !o->n_out) return;
         const Term *x = w->terms[o->out[0]->id];
         const Given product = {hd_term_bare(x), o};
@@ -244,6 +274,8 @@ static void given_op(TermWalk *w, const Op *o) {
     const Term *in[HD_MAX_IN];
     const bool moves =
         hd_has(&o->attrs, A_COMM) || hd_op_is(o, TRAIT_COPIES) || o->kind == OP_ZERO || o->kind == OP_RANDOM;
+    w->given = 0;
+    w->whole = o;
     function_op(w, o);
     Write to;
     for (int i = 0; w->c && !moves && hd_next_write(o, &i, &to);) {
@@ -255,6 +287,8 @@ static void given_op(TermWalk *w, const Op *o) {
 void hd_term_func(TermWalk *w, const Func *f) {
     w->f = f;
     w->terms = HD_NEWN(w->t.a, const Term *, f->n_values + 1);
+    w->layouts = HD_NEWN(w->t.a, Layout, f->n_values + 1);
+    w->misplaced = false;
     w->gradients = HD_NEWN(w->t.a, Gifts, w->n_params + 1);
     w->kept = w->products = (Gifts){0};
     find_buffers(w);

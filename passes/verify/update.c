@@ -157,7 +157,29 @@ static Axes split_axes(const Flow *w) {
     return i < w->c->n_buckets ? w->c->buckets[i].split : 0;
 }
 
+static bool owns_any(const Flow *w) { // some bucket has other parameters on each rank along an axis
+    Axes own = 0;
+    for (int i = 0; i < w->c->n_buckets; i++) own |= w->c->buckets[i].size ? w->c->buckets[i].own : 0;
+    return own != 0;
+}
+
+// The axes along which ranks have other elements of the buckets whose squares an op adds up.
+static Axes axes_of(const PlanCheck *c, const Op *squares) {
+    const Attr *list = hd_attr(&squares->attrs, A_BUFFERS);
+    for (int i = 0; list && i < list->n; i++) {
+        const BucketParts *k = hd_plan_bucket(c, hd_symbol_find(c->m, list->strs[i]));
+        if (k && k->size) return k->split | k->own;
+    }
+    return 0;
+}
+
 static bool split_alike(const Flow *w, const Op *o, const BucketParts *k) {
+    const Axes own = axes_of(w->c, o) & ~split_axes(w);
+    if (k->size && k->own != own)
+        return hd_plan_wrong(w->c, o, o->span,
+                             "adds up squares of bucket @%s, whose parameters are split over %s, with those of buckets "
+                             "split over %s", k->symbol->name, hd_axes_text(w->c->a, k->own),
+                             hd_axes_text(w->c->a, own));
     if (!k->size || k->split == split_axes(w)) return true;
     return hd_plan_wrong(w->c, o, o->span, "adds up squares of bucket @%s, which is split over %s, with those of "
                          "buckets split over %s", k->symbol->name, hd_axes_text(w->c->a, k->split),
@@ -182,7 +204,11 @@ void hd_flow_norm(Flow *w, const Op *o) {
             if (!is_complete(w, o, s, was, was->count, ll(from), ll(to))) return;
         }
     }
-    if (o->kind == OP_SQUARE_SUMS && !split_axes(w)) return;
+    if (o->kind == OP_GRAD_NORM && owns_any(w)) {
+        hd_plan_wrong(c, o, o->span, "is the norm of what one rank has: others have other parts of parameters");
+        return;
+    }
+    if (o->kind == OP_SQUARE_SUMS && (!split_axes(w) || owns_any(w))) return; // check_parts
     int *times = HD_NEWN(c->a, int, c->m->n_symbols + 1);
     count_squares(c, o, times);
     all_counted_once(c, o, times);
@@ -201,23 +227,27 @@ static void in_order(PlanCheck *c, const Op *o, const Op *sums, const Symbol **l
     }
 }
 
-// Of a rank that is alone in its shard group: the operand of root_sum is the squares of all gradients, each once, made
-// by one op or by several that have stored theirs one behind the other. Whether it is any squares at all.
+// Of a rank that is alone in its shard group, or whose buckets are not all split over the same axes: the operand of
+// root_sum is the squares of all gradients, each once, made by one op or by several that have stored or gathered
+// theirs one behind the other. Whether it is any squares at all.
 static bool check_parts(Flow *w, const Op *o) {
     const Value *root = w->homes[o->in[0]->id].root;
     const Held *h = hd_flow_value(w, o->in[0]);
     int *times = HD_NEWN(w->c->a, int, w->c->m->n_symbols + 1);
     const Symbol *last = NULL;
     if (root && root->def && root->def->kind == OP_SQUARE_SUMS) {
+        if (axes_of(w->c, root->def)) return false;
         count_squares(w->c, root->def, times);
     } else {
         if (!h || !h->map.n || hd_type_count(o->in[0]->type) != h->size) return false;
         for (int i = 0; i < h->map.n; i++) {
             const Holding *was = holding(w, h, i);
             const int64_t n = hd_range_hi(&h->map, i) - hd_range(&h->map, i)->lo;
-            if (was->kind != HOLDS_SQUARES || hd_type_count(hd_result_type(was->by, 0)) != n) return false;
-            count_squares(w->c, was->by, times);
-            in_order(w->c, o, was->by, &last);
+            const Axes axes = was->squares ? axes_of(w->c, was->squares) : 0;
+            if (was->kind != HOLDS_SQUARES || !was->squares || (was->over & w->c->live) != axes) return false;
+            if (hd_type_count(hd_result_type(was->squares, 0)) * hd_mesh_ranks(&w->c->mesh, axes) != n) return false;
+            count_squares(w->c, was->squares, times);
+            if (!owns_any(w)) in_order(w->c, o, was->squares, &last);
         }
     }
     all_counted_once(w->c, o, times);
@@ -232,7 +262,7 @@ static void check_squares(Flow *w, const Op *o) {
     bool gathered =
         was && was->kind == HOLDS_SQUARES && (was->over & w->c->live) == axes &&
         hd_type_count(o->in[0]->type) == h->size;
-    if (axes ? !gathered : !check_parts(w, o)) hd_plan_wrong(w->c, o, o->span,
+    if (axes && !owns_any(w) ? !gathered : !check_parts(w, o)) hd_plan_wrong(w->c, o, o->span,
         "takes %s, which is not the squares of all ranks of a shard group", hd_plan_value(w->c, o->in[0]));
 }
 

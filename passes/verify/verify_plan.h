@@ -20,7 +20,7 @@ enum { PART_MASTER, PART_STATE, PART_GRAD, PART_SUM, PART_COMPUTE, PART_NEXT, N_
 typedef struct { // a bucket and what belongs to it
     const Symbol *symbol;
     int64_t size;                 // elements
-    Axes split, copied;           // of the axes with several ranks: those that shard it, those of equal parts
+    Axes split, copied, own;      // of the axes with several ranks: those that shard it, of equal parts, of other ones
     int64_t shards, copies;       // ranks along `split`; along those of `copied` over which gradients are summed
     const Symbol *part[N_PARTS];  // buffers that persist; NULL: none. PART_STATE: the first of the optimizer's
     VEC(const Symbol *) items;    // parameters, by offset

@@ -17,16 +17,17 @@ static bool read_floats(HdExec *x, const HdParam *q, HdRole role, int64_t first,
     return false;
 }
 
-// all: elements [first, first+n) of a parameter to rank 0. A shard comes from the rank that has it in rank 0's group.
-static bool collect(HdExec *x, const HdParam *q, HdRole role, int64_t first, int64_t n, float *v) {
+// all: elements [first, first+n) of a parameter, of the part that the rank `like` has, to rank 0. A shard comes from
+// the rank that has it in that rank's group.
+static bool collect_part(HdExec *x, const HdParam *q, HdRole role, int like, int64_t first, int64_t n, float *v) {
     const HdBucket *b = &x->program->buckets[q->bucket];
     HdWorld *w = x->world;
-    if (!hd_sharded(b, role)) return w->rank != 0 || read_floats(x, q, role, first, n, v);
-    const int64_t lowest = (q->at + first) / b->shard, highest = (q->at + first + n - 1) / b->shard;
-    for (int s = (int)lowest; s <= (int)highest; s++) {
-        const int owner = hd_group_member(x->program, b->split, 0, s);
+    const bool cut = hd_sharded(b, role);
+    const int64_t lowest = cut ? (q->at + first) / b->shard : 0, highest = cut ? (q->at + first + n - 1) / b->shard : 0;
+    for (int s = (int)lowest; n && s <= (int)highest; s++) {
+        const int owner = cut ? hd_group_member(x->program, b->split, like, s) : like;
         if (w->rank != 0 && w->rank != owner) continue;
-        const HdSpan has = hd_shard_span(b, q, s);
+        const HdSpan has = cut ? hd_shard_span(b, q, s) : (HdSpan){0, q->count};
         const int64_t from = has.first > first ? has.first : first;
         const int64_t end = has.first + has.count < first + n ? has.first + has.count : first + n;
         float *at = v + (from - first);
@@ -37,20 +38,37 @@ static bool collect(HdExec *x, const HdParam *q, HdRole role, int64_t first, int
     return true;
 }
 
+// all: elements [first, first+n) of the whole of a parameter to rank 0. part: room for as many.
+static bool collect(HdExec *x, const HdParam *q, HdRole role, int64_t first, int64_t n, float *v, float *part) {
+    const HdProgram *p = x->program;
+    const unsigned over = hd_split_of(p, q).over;
+    if (!over) return collect_part(x, q, role, 0, first, n, v);
+    for (int i = 0; i < hd_parts(p, q); i++) {
+        const int64_t from = hd_part_before(p, q, i, first), end = hd_part_before(p, q, i, first + n);
+        if (!collect_part(x, q, role, hd_group_member(p, over, 0, i), from, end - from, part)) return false;
+        for (int64_t at = from; at < end && !x->world->rank;) {
+            const HdSpan run = hd_whole_run(p, q, i, at, end - at);
+            memcpy(v + (run.first - first), part + (at - from), sizeof *v * (size_t)run.count);
+            at += run.count;
+        }
+    }
+    return true;
+}
+
 // all: fn sees every element of every parameter, on rank 0, until it returns false. The pieces are sent to the end all
 // the same, so that no rank waits for ever.
 static bool stream(HdExec *x, HdRole role, HdPieceFn *fn, void *data) {
     const HdProgram *p = x->program;
-    float *v = malloc(sizeof *v * HD_PIECE);
+    float *v = malloc(2 * sizeof *v * HD_PIECE);
     bool ok = v != NULL;
     if (!ok) {
         hd_fail("out of memory");
         x->world->fail(x->world, hd_failure());
     }
     for (int k = 0; v && k < p->n_params; k++)
-        for (int64_t at = 0; at < p->params[k].count; at += HD_PIECE) {
-            const int64_t left = p->params[k].count - at, n = left < HD_PIECE ? left : HD_PIECE;
-            if (!collect(x, &p->params[k], role, at, n, v)) {
+        for (int64_t at = 0, count = hd_whole(p, &p->params[k]).count; at < count; at += HD_PIECE) {
+            const int64_t left = count - at, n = left < HD_PIECE ? left : HD_PIECE;
+            if (!collect(x, &p->params[k], role, at, n, v, v + HD_PIECE)) {
                 free(v);
                 return false;
             }
@@ -97,9 +115,9 @@ static bool begin_export(const HdProgram *p, StWriter *w, const char *path, HdDt
     StMeta meta[] = {{(char *)"format", (char *)"pt"}, {(char *)"model", (char *)(uintptr_t)p->model}};
     if (!hd_st_create(w, path, false)) return false; // other programs expect parameters and nothing else
     for (int k = 0; k < p->n_params; k++) {
-        const HdParam *q = &p->params[k];
-        const int64_t turned[2] = {q->dim[1], q->dim[0]};
-        hd_st_declare_as(w, hd_file_name(p, k), dtype, q->rank, hd_file_turned(p, k) ? turned : q->dim);
+        const HdParam q = hd_whole(p, &p->params[k]);
+        const int64_t turned[2] = {q.dim[1], q.dim[0]};
+        hd_st_declare_as(w, hd_file_name(p, k), dtype, q.rank, hd_file_turned(p, k) ? turned : q.dim);
     }
     hd_st_begin(w, 2, meta);
     return true;
@@ -125,7 +143,7 @@ static bool hash_piece(HdExec *x, int k, int64_t first, int64_t n, float *v, voi
     const HdParam *q = &x->program->params[k];
     if (!first) XXH3_128bits_reset(h->state);
     XXH3_128bits_update(h->state, v, (size_t)n * 4);
-    if (first + n < q->count) return true;
+    if (first + n < hd_whole(x->program, q).count) return true;
     XXH128_hash_t d = XXH3_128bits_digest(h->state);
     fprintf(h->f, "param %s %016llx%016llx\n", q->name, (unsigned long long)d.high64, (unsigned long long)d.low64);
     return true;
@@ -178,12 +196,13 @@ static bool check_piece(HdExec *x, int k, int64_t first, int64_t n, float *v, vo
     if (!x->program->backend->read(x, hd_place(x, q, look->role, first), v, (size_t)n * 4)) return false;
     for (int64_t i = 0; i < n; i++) {
         if (isfinite(v[i])) continue;
+        const HdSpan at = hd_whole_run(x->program, q, hd_part(x->program, q, x->world->rank), first + i, 1);
         char rank[32] = "", action[300] = "", state[80];
         if (look->after_step) tell_action(x->program, q, look->role, action, sizeof action);
         if (x->world->ranks > 1) snprintf(rank, sizeof rank, ", on rank %d", x->world->rank);
         return hd_fail("%s %s (unit %s): element %lld is %g%s%s",
                        text_of(x->program, look->role, state, sizeof state), q->name,
-                       x->program->buckets[q->bucket].name, (long long)(first + i), (double)v[i], rank, action);
+                       x->program->buckets[q->bucket].name, (long long)at.first, (double)v[i], rank, action);
     }
     return true;
 }

@@ -1,6 +1,7 @@
 // --init: weights from safetensors: which files they are in, and their values. Every rank reads exactly what it holds.
 #include "runtime/checkpoint/import.h"
 #include "runtime/json_read.h"
+#include "runtime/world/world.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -151,10 +152,17 @@ static bool turned_floats(const Weights *w, const HdParam *q, int k, int64_t fir
 static bool import_piece(HdExec *x, int k, int64_t first, int64_t n, float *v, void *data) {
     const Weights *w = data;
     const HdParam *q = &x->program->params[k];
-    if (!w->tensor[k]) return true; // it starts fresh
     const bool turned = !w->own_names && hd_file_turned(x->program, k);
-    if (turned ? turned_floats(w, q, k, first, n, v) : hd_st_floats(w->of[k], w->tensor[k], first, n, v))
-        return hd_put_weights(x, q, first, n, v);
+    const HdParam whole = hd_whole(x->program, q);
+    bool read = true;
+    if (!w->tensor[k]) return true; // it starts fresh
+    for (int64_t at = 0; read && at < n;) {
+        const HdSpan run = hd_whole_run(x->program, q, hd_part(x->program, q, x->world->rank), first + at, n - at);
+        read = turned ? turned_floats(w, &whole, k, run.first, run.count, v + at)
+                      : hd_st_floats(w->of[k], w->tensor[k], run.first, run.count, v + at);
+        at += run.count;
+    }
+    if (read) return hd_put_weights(x, q, first, n, v);
     return hd_fail("%s: tensor '%s' is %s; F32, BF16 and F16 are read", w->of[k]->path, w->tensor[k]->name,
                    w->tensor[k]->dtype);
 }

@@ -4,6 +4,7 @@
 #include "runtime/checkpoint/state.h"
 #include "runtime/parallel.h"
 #include "runtime/random.h"
+#include "runtime/world/world.h"
 
 static HdDraw draw_of(const HdProgram *p, int k, HdSpan s, int64_t seed) {
     const HdParam *q = &p->params[k];
@@ -24,9 +25,13 @@ static bool draw_there(HdExec *x, int64_t seed) {
             const HdParam *q = &p->params[k];
             const HdRole role = hd_weight_roles[i];
             const HdSpan s = hd_span(x, q, role);
-            const HdDraw d = draw_of(p, k, s, seed);
             const HdDtype dtype = hd_stored_as(&p->buckets[q->bucket], role);
-            if (s.count && !p->backend->draw(x, &d, dtype, hd_place(x, q, role, s.first))) return false;
+            for (int64_t at = 0; at < s.count;) {
+                const HdSpan run = hd_whole_run(p, q, hd_part(p, q, x->world->rank), s.first + at, s.count - at);
+                const HdDraw d = draw_of(p, k, run, seed);
+                if (!p->backend->draw(x, &d, dtype, hd_place(x, q, role, s.first + at))) return false;
+                at += run.count;
+            }
         }
     return true;
 }
@@ -45,7 +50,12 @@ static void fill(void *data, int64_t first, int64_t n) {
 
 static bool init_piece(HdExec *x, int k, int64_t first, int64_t n, float *v, void *data) {
     const HdProgram *p = x->program;
-    hd_parallel(n, 65536, fill, &(Fill){draw_of(p, k, (HdSpan){first, n}, *(int64_t *)data), v});
+    const HdParam *q = &p->params[k];
+    for (int64_t at = 0; at < n;) {
+        const HdSpan run = hd_whole_run(p, q, hd_part(p, q, x->world->rank), first + at, n - at);
+        hd_parallel(run.count, 65536, fill, &(Fill){draw_of(p, k, run, *(int64_t *)data), v + at});
+        at += run.count;
+    }
     return hd_put_weights(x, &p->params[k], first, n, v);
 }
 

@@ -17,12 +17,21 @@ HdSpan hd_written_span(const HdProgram *p, const HdParam *q, int file) {
     const HdBucket *b = &p->buckets[q->bucket];
     const unsigned split = hd_split_axes(p);
     const int rank = hd_group_member(p, split, 0, file);
-    if (!b->optimizer_sharded) return (HdSpan){0, file ? 0 : q->count};
-    if (hd_group_number(p, split & ~b->split, rank)) return (HdSpan){0, 0}; // along those axes all have the same
+    const unsigned cut = hd_split_of(p, q).over | (b->optimizer_sharded ? b->split : 0);
+    if (hd_group_number(p, split & ~cut, rank)) return (HdSpan){0, 0}; // along those axes all have the same
+    if (!b->optimizer_sharded) return (HdSpan){0, q->count};
     return hd_shard_span(b, q, hd_group_number(p, b->split, rank));
 }
 
 // --- metadata
+
+int hd_written_boxes(const HdProgram *p, const HdParam *q, int file, HdBox out[HD_MOST_BOXES]) {
+    const int part = hd_part(p, q, hd_group_member(p, hd_split_axes(p), 0, file));
+    const int n = hd_span_boxes(q, hd_written_span(p, q, file), out);
+    const int along = hd_split_of(p, q).along;
+    for (int i = 0; i < n && part; i++) out[i].start[along] += part * q->dim[along];
+    return n;
+}
 
 bool hd_take_number(const char **text, int64_t most, int64_t *v) {
     char *end;
@@ -58,7 +67,8 @@ bool hd_manifest_fits(const StFile *f, const HdProgram *p) {
         const char *text = hd_meta_of(f, "param", p->params[k].name), *begin = text ? strchr(text, '[') : NULL;
         char shape[200];
         if (begin) snprintf(shape, sizeof shape, "%.*s", (int)strcspn(begin, "]") + 1, begin);
-        if (!hd_shape_fits(f->path, &p->params[k], p->params[k].name, begin ? shape : NULL)) return false;
+        const HdParam whole = hd_whole(p, &p->params[k]);
+        if (!hd_shape_fits(f->path, &whole, whole.name, begin ? shape : NULL)) return false;
     }
     return true;
 }
@@ -148,7 +158,10 @@ static bool read_place(const StFile *f, const Cuts *c, const HdParam *q, HdParts
 static bool read_flat(HdManifest *m, const StFile *f, const HdProgram *p) {
     Cuts c = {0};
     bool ok = read_cuts(m, f, &c);
-    for (int k = 0; ok && k < p->n_params; k++) ok = read_place(f, &c, &p->params[k], &m->of[k]);
+    for (int k = 0; ok && k < p->n_params; k++) {
+        const HdParam whole = hd_whole(p, &p->params[k]);
+        ok = read_place(f, &c, &whole, &m->of[k]);
+    }
     free(c.at);
     return ok;
 }
@@ -163,7 +176,10 @@ bool hd_manifest_read(HdManifest *m, const StFile *f, const HdProgram *p) {
     ok = ok && m->folder && hd_checkpoint_folder(m->folder, PATH);
     m->of = calloc((size_t)p->n_params + 1, sizeof *m->of);
     ok = ok && m->of && (!flat || read_flat(m, f, p));
-    for (int k = 0; ok && !flat && k < p->n_params; k++) ok = read_boxes(m, f, &p->params[k], &m->of[k]);
+    for (int k = 0; ok && !flat && k < p->n_params; k++) {
+        const HdParam whole = hd_whole(p, &p->params[k]);
+        ok = read_boxes(m, f, &whole, &m->of[k]);
+    }
     return ok || hd_fail("%s: its layout of shards is inconsistent", f->path);
 }
 

@@ -17,9 +17,10 @@ typedef struct {
     HdParts *of; // by parameter: boxes that have every element once
 } HdManifest;
 
-// The elements of a parameter that the program writes into a file, of n_files.
+// The elements of a parameter, of the part that the file's writer has, that the program writes into a file.
 HdSpan hd_written_span(const HdProgram *p, const HdParam *q, int file);
 int hd_written_files(const HdProgram *p);
+int hd_written_boxes(const HdProgram *p, const HdParam *q, int file, HdBox out[HD_MOST_BOXES]); // the same as boxes
 
 // Whether each parameter of the program is there with its shape; false after hd_fail.
 bool hd_manifest_fits(const StFile *f, const HdProgram *p);

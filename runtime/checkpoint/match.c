@@ -102,7 +102,7 @@ static void hint(const Weights *w, const char *name, char *text, size_t size) {
 }
 
 static bool find_tensor(Weights *w, const HdProgram *p, int k) {
-    const HdParam *q = &p->params[k];
+    const HdParam whole = hd_whole(p, &p->params[k]), *q = &whole;
     const char *name = w->own_names ? q->name : hd_file_name(p, k);
     const bool turned = !w->own_names && hd_file_turned(p, k);
     const int64_t there[2] = {q->dim[1], q->dim[0]};

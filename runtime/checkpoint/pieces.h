@@ -22,7 +22,17 @@ extern const HdRole hd_weight_roles[HD_WEIGHT_ROLES]; // master, compute and nex
 // The name of a parameter's or bucket's tensor in a checkpoint: NAME, moment1.NAME
 const char *hd_saved_name(const HdProgram *p, int role, const char *of, char *name, size_t size);
 
-typedef struct { int64_t first, count; } HdSpan; // elements of a parameter
+typedef struct { int64_t first, count; } HdSpan; // elements of a parameter: of the part that a rank has, unless whole
+
+// A parameter that is split over ranks (whole.c): the whole of it, the number of a rank's part, and how elements of the
+// part are elements of the whole. Of one that is not, part 0 is the whole.
+HdSplit hd_split_of(const HdProgram *p, const HdParam *q); // q: one of the program's
+HdParam hd_whole(const HdProgram *p, const HdParam *q); // its sizes are those of the whole
+int hd_parts(const HdProgram *p, const HdParam *q);
+int hd_part(const HdProgram *p, const HdParam *q, int rank);
+// Elements first, first + 1, .. of a part, up to `count` of them, as consecutive elements of the whole.
+HdSpan hd_whole_run(const HdProgram *p, const HdParam *q, int part, int64_t first, int64_t count);
+int64_t hd_part_before(const HdProgram *p, const HdParam *q, int part, int64_t whole); // its elements before that one
 
 int64_t hd_home(const HdBucket *b, HdRole role); // byte offset of its storage; -1: none
 bool hd_sharded(const HdBucket *b, HdRole role);

@@ -157,7 +157,7 @@ static bool shard_floats(Source *s, const HdProgram *p, int role, int k, const H
     return hd_fail("%s/%s/rank-%d.safetensors does not hold all of '%s'", s->dir, s->parts.folder, part->file, name);
 }
 
-// Opens the shards that hold elements of a parameter.
+// Opens the shards that hold elements of the whole of a parameter.
 static bool open_range(Source *s, const HdParam *q, const HdParts *parts, HdSpan span) {
     HdRun run;
     for (int i = 0; span.count && i < parts->n; i++) {
@@ -173,15 +173,24 @@ static HdRole holder(int role) { return role == HD_MASTER ? HD_COMPUTE : (HdRole
 static bool open_shards(HdExec *x, Source *s) { // all that this rank reads from
     for (int r = 0; r < hd_saved_roles(x->program); r++)
         for (int k = 0; k < x->program->n_params; k++) {
-            const HdSpan span = hd_piece_span(x, holder(r), k);
-            if (!open_range(s, &x->program->params[k], &s->parts.of[k], span)) return false;
+            const HdProgram *p = x->program;
+            const HdParam *q = &p->params[k], whole = hd_whole(p, q);
+            const HdSpan here = hd_piece_span(x, holder(r), k);
+            const int part = hd_part(p, q, x->world->rank);
+            for (int64_t at = 0; at < here.count;) {
+                const HdSpan run = hd_whole_run(p, q, part, here.first + at, here.count - at);
+                if (!open_range(s, &whole, &s->parts.of[k], run)) return false;
+                at += run.count;
+            }
         }
     return true;
 }
 
 // --- reading
 
+// Elements of the whole of a parameter.
 static bool floats(Source *s, const HdProgram *p, int role, int k, int64_t first, int64_t n, float *out) {
+    const HdParam whole = hd_whole(p, &p->params[k]);
     if (!s->parts.folder) {
         char name[512];
         hd_saved_name(p, role, p->params[k].name, name, sizeof name);
@@ -191,7 +200,7 @@ static bool floats(Source *s, const HdProgram *p, int role, int k, int64_t first
     HdRun run;
     for (int i = 0; i < s->parts.of[k].n; i++) {
         const HdPart *part = &s->parts.of[k].at[i];
-        for (int64_t at = first; hd_box_run(&part->box, &p->params[k], at, &run) && run.first < first + n;) {
+        for (int64_t at = first; hd_box_run(&part->box, &whole, at, &run) && run.first < first + n;) {
             const int64_t left = first + n - run.first, count = run.count < left ? run.count : left;
             if (!shard_floats(s, p, role, k, part, run.at, count, out + (run.first - first))) return false;
             at = run.first + count;
@@ -207,7 +216,11 @@ static bool resume_piece(HdExec *x, int k, int64_t first, int64_t n, float *v, v
     const HdParam *q = &x->program->params[k];
     const bool fresh = r->role != HD_MASTER && r->s->differences.optimizer; // another one's state means nothing
     if (fresh) memset(v, 0, sizeof *v * (size_t)n);
-    else if (!floats(r->s, x->program, r->role, k, first, n, v)) return false;
+    for (int64_t at = 0; !fresh && at < n;) {
+        const HdSpan run = hd_whole_run(x->program, q, hd_part(x->program, q, x->world->rank), first + at, n - at);
+        if (!floats(r->s, x->program, r->role, k, run.first, run.count, v + at)) return false;
+        at += run.count;
+    }
     if (r->role == HD_MASTER) return hd_put_weights(x, q, first, n, v);
     return x->program->backend->write(x, hd_place(x, q, (HdRole)r->role, first), v, (size_t)n * 4);
 }
@@ -217,7 +230,8 @@ static bool file_fits(const StFile *f, const HdProgram *p, int first, int end) {
         for (int r = first; r < end; r++) {
             char name[512];
             hd_saved_name(p, r, p->params[k].name, name, sizeof name);
-            if (!hd_tensor_fits(f, &p->params[k], name)) return false;
+            const HdParam whole = hd_whole(p, &p->params[k]);
+            if (!hd_tensor_fits(f, &whole, name)) return false;
         }
     return true;
 }

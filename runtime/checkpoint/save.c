@@ -150,10 +150,10 @@ static bool put_shard(HdExec *x, StWriter *w, int shard) { // in the order in wh
     return ok;
 }
 
-static void declare_boxes(StWriter *w, const HdProgram *p, int role, int k, HdSpan s) {
+static void declare_boxes(StWriter *w, const HdProgram *p, int role, int k, int file) {
     const HdParam *q = &p->params[k];
     HdBox boxes[HD_MOST_BOXES];
-    for (int i = 0, n = hd_span_boxes(q, s, boxes); i < n; i++) {
+    for (int i = 0, n = hd_written_boxes(p, q, file, boxes); i < n; i++) {
         char of[512], name[512];
         hd_box_name(of, sizeof of, q->name, &boxes[i]);
         hd_saved_name(p, role, of, name, sizeof name);
@@ -169,7 +169,7 @@ static bool save_shard(HdExec *x, const char *path, const Progress *at, HdShardF
     if (!hd_st_create(&w, path, true)) return false;
     for (int r = 0; r < hd_saved_roles(p); r++)
         for (int k = 0; k < p->n_params; k++)
-            declare_boxes(&w, p, r, k, hd_written_span(p, &p->params[k], shard));
+            declare_boxes(&w, p, r, k, shard);
     add_common(&m, p, "shard", at);
     add_number(&m, "shard", shard);
     add_number(&m, "shards", hd_written_files(p));
@@ -196,10 +196,10 @@ static bool append(Text *t, const char *what) {
     return true;
 }
 
-static bool append_boxes(Text *t, const HdParam *q, HdSpan s, int file) {
+static bool append_boxes(Text *t, const HdProgram *p, const HdParam *q, int file) {
     HdBox boxes[HD_MOST_BOXES];
     bool ok = true;
-    for (int i = 0, n = hd_span_boxes(q, s, boxes); ok && i < n; i++) {
+    for (int i = 0, n = hd_written_boxes(p, q, file, boxes); ok && i < n; i++) {
         char text[HD_BOX_TEXT], where[HD_BOX_TEXT + NUMBER];
         hd_box_text(text, sizeof text, &boxes[i]);
         snprintf(where, sizeof where, " %d %s", file, text);
@@ -214,10 +214,10 @@ static void add_boxes(Meta *m, const HdProgram *p) { // of every parameter, in e
     for (int k = 0; k < p->n_params && !m->failed; k++) {
         const HdParam *q = &p->params[k];
         char key[600], shape[96];
-        hd_shape_text(shape, sizeof shape, q->rank, q->dim);
+        hd_shape_text(shape, sizeof shape, q->rank, hd_whole(p, q).dim);
         t.n = 0;
         bool ok = append(&t, shape);
-        for (int i = 0; ok && i < n_files; i++) ok = append_boxes(&t, q, hd_written_span(p, q, i), i);
+        for (int i = 0; ok && i < n_files; i++) ok = append_boxes(&t, p, q, i);
         snprintf(key, sizeof key, "param %s", q->name);
         if (ok) add(m, key, t.at);
         else m->failed = true;

@@ -1,0 +1,331 @@
+// The column `spread` of ops.def: how an op's results are laid out, from how its operands are, along one axis. A rule
+// says what is true of the op's meaning: computed on what each rank holds of its operands it gives what each rank holds
+// of its results. The pass that partitions a model, the check of layouts and the proof of values read this and nothing
+// else. A rule compares sizes within the op only, so it may be asked about the whole or about what a rank holds.
+#include "ir/layout.h"
+#include "ir/shapes.h"
+#include <string.h>
+
+typedef struct {
+    const Op *o;
+    int axis;
+    const int *in;
+    int *out;
+} Spread;
+typedef const char *SpreadRule(const Spread *s);
+
+#define IN(i) (s->o->in[i]->type)
+#define OUT(i) hd_result_type(s->o, i)
+
+static const char *say(const Spread *s, int i, const char *why) {
+    Ctx *cx = s->o->func->module->cx;
+    const int at = s->in[i];
+    const char *what = at == LAYOUT_WHOLE ? "whole" : at == LAYOUT_SUM ? "a partial sum" :
+                       hd_internf(cx, "split along dimension %d", at - LAYOUT_SPLIT);
+    return hd_internf(cx, "operand %d, %s, is %s over %s: %s", i, hd_type_text(cx, IN(i)), what, hd_axis_name(s->axis),
+                      why);
+}
+
+static int split(int d) { return LAYOUT_SPLIT + d; }
+static int dim_of(int at) { return at - LAYOUT_SPLIT; }
+static void all_out(const Spread *s, int at) {
+    const int n = s->o->n_out + hd_has(&s->o->attrs, A_INTO);
+    for (int i = 0; i < n; i++) s->out[i] = at;
+}
+
+// An op without a rule computes on whole operands only.
+static const char *needs_whole(const Spread *s) {
+    for (int i = 0; i < s->o->n_in; i++)
+        if (s->in[i] != LAYOUT_WHOLE)
+            return say(s, i, hd_internf(s->o->func->module->cx, "%s takes whole operands",
+                                        hd_op_info(s->o->kind)->mnemonic));
+    all_out(s, LAYOUT_WHOLE);
+    return NULL;
+}
+
+// --- pointwise
+
+// A rule that is linear in all operands together: terms of sums give a term of the sum. Their gradients read none.
+static bool adds_up(OpKind k) {
+    static const char *const grads[N_OPS] = {
+#define ELT(id, mnemonic, n, traits, grad, flops, meaning) [OP_##id] = #grad,
+#include "ir/ops.def"
+    };
+    return grads[k] && (!strcmp(grads[k], "add") || !strcmp(grads[k], "sub") || !strcmp(grads[k], "neg"));
+}
+
+// Numpy's broadcasting to the type `to`: the dimension there of operand i's dimension d; -1: it repeats along it.
+static int broadcast_to(const Type *from, const Type *to, int d) {
+    const int there = d + to->rank - from->rank;
+    return there >= 0 && from->dim[d] == to->dim[there] ? there : -1;
+}
+
+static bool repeats_along(const Type *from, const Type *to, int there) {
+    const int d = there - (to->rank - from->rank);
+    return d < 0 || (from->dim[d] == 1 && to->dim[there] != 1);
+}
+
+static const char *spread_pointwise(const Spread *s) {
+    int at = LAYOUT_WHOLE, sums = 0;
+    for (int i = 0; i < s->o->n_in; i++) {
+        if (s->in[i] == LAYOUT_SUM) sums++;
+        if (!hd_layout_splits(s->in[i])) continue;
+        const int d = broadcast_to(IN(i), OUT(0), dim_of(s->in[i]));
+        if (d < 0 || (at != LAYOUT_WHOLE && at != split(d))) return say(s, i, "another operand is not split along it");
+        at = split(d);
+    }
+    for (int i = 0; i < s->o->n_in; i++) {
+        if (s->in[i] == LAYOUT_SUM && (sums < s->o->n_in || !adds_up(s->o->kind)))
+            return say(s, i, "what is not linear in it takes the sum");
+        if (s->in[i] == LAYOUT_WHOLE && at != LAYOUT_WHOLE && !repeats_along(IN(i), OUT(0), dim_of(at)))
+            return say(s, i, "another operand is split");
+    }
+    all_out(s, sums ? LAYOUT_SUM : at);
+    return NULL;
+}
+
+static const char *spread_broadcast(const Spread *s) {
+    if (s->in[0] == LAYOUT_SUM) return say(s, 0, "a sum is repeated once it is complete");
+    const int d = hd_layout_splits(s->in[0]) ? broadcast_to(IN(0), OUT(0), dim_of(s->in[0])) : 0;
+    if (d < 0) return say(s, 0, "it is repeated along that dimension");
+    all_out(s, hd_layout_splits(s->in[0]) ? split(d) : LAYOUT_WHOLE);
+    return NULL;
+}
+
+// The same elements, rounded: a term of a sum is not, unless the type holds all of its values.
+static const char *spread_cast(const Spread *s) {
+    const DTypeInfo *from = hd_dtype_info(IN(0)->dtype), *to = hd_dtype_info(OUT(0)->dtype);
+    if (s->in[0] == LAYOUT_SUM && (to->mantissa < from->mantissa || to->exponent < from->exponent))
+        return say(s, 0, "the sum is rounded, not its terms");
+    all_out(s, s->in[0]);
+    return NULL;
+}
+
+// --- moves
+
+// Dimension d of one shape begins where one of the other shape does, and one of the two is a multiple of the other.
+static const char *spread_reshape(const Spread *s) {
+    const Type *from = IN(0), *to = OUT(0);
+    int64_t before = 1, upto = 1;
+    if (!hd_layout_splits(s->in[0])) {
+        all_out(s, s->in[0]);
+        return NULL;
+    }
+    const int d = dim_of(s->in[0]);
+    for (int i = 0; i < d; i++) before *= from->dim[i];
+    for (int k = 0; k < to->rank; upto *= to->dim[k++]) {
+        if (upto != before || (to->dim[k] == 1 && from->dim[d] != 1)) continue;
+        if (!to->dim[k] || !from->dim[d] || (to->dim[k] % from->dim[d] && from->dim[d] % to->dim[k])) break;
+        s->out[0] = split(k);
+        return NULL;
+    }
+    return say(s, 0, "the shape that it gets has no dimension that begins there");
+}
+
+static const char *spread_transpose(const Spread *s) {
+    const Attr *perm = hd_attr(&s->o->attrs, A_PERM);
+    s->out[0] = s->in[0];
+    for (int i = 0; hd_layout_splits(s->in[0]) && i < perm->n; i++)
+        if (perm->ints[i] == dim_of(s->in[0])) s->out[0] = split(i);
+    return NULL;
+}
+
+// slice, concat, cumsum: each index of the other dimensions for itself.
+static const char *spread_along(const Spread *s) {
+    const int64_t along = hd_int(&s->o->attrs, A_AXIS, 0);
+    for (int i = 0; i < s->o->n_in; i++) {
+        if (s->in[i] != s->in[0]) return say(s, i, "its neighbours are not");
+        if (hd_layout_splits(s->in[i]) && dim_of(s->in[i]) == along) return say(s, i, "the op goes along it");
+    }
+    all_out(s, s->o->n_in ? s->in[0] : LAYOUT_WHOLE);
+    return NULL;
+}
+
+// --- sums
+
+static const char *spread_reduced(const Spread *s) {
+    const unsigned axes = hd_reduced_axes(s->o);
+    const bool adds = s->o->kind != OP_REDUCE_MAX;
+    if (s->in[0] == LAYOUT_SUM && !adds) return say(s, 0, "the largest is that of the sum");
+    s->out[0] = s->in[0];
+    if (!hd_layout_splits(s->in[0])) return NULL;
+    const int d = dim_of(s->in[0]), dropped = IN(0)->rank - OUT(0)->rank;
+    if (axes >> d & 1) {
+        if (!adds) return say(s, 0, "a largest over ranks needs a collective of its own");
+        s->out[0] = LAYOUT_SUM;
+        return NULL;
+    }
+    int there = d;
+    if (dropped && s->o->kind == OP_SUM_TO) there = d - dropped;
+    else if (dropped)
+        for (int i = 0; i < d; i++) there -= (int)(axes >> i & 1);
+    s->out[0] = split(there);
+    return NULL;
+}
+
+// --- products
+
+typedef enum { OUTER, INNER } Side; // of an operand's dimension: of the result, or the one that is added over
+
+// d = a b, flattened to matrices: all dimensions but the last, and the last. *at: where the dimension begins: itself
+// where it is one of several that are flattened, 0 where it is the first or the only one.
+static Side side_of(const Type *t, int d, bool last_is_inner, int *at) {
+    const bool last = d == t->rank - 1;
+    *at = last ? 0 : d;
+    return last == last_is_inner ? INNER : OUTER;
+}
+
+static const char *spread_product(const Spread *s) {
+    const bool ta = hd_has(&s->o->attrs, A_TA), tb = hd_has(&s->o->attrs, A_TB);
+    const int bias = hd_operand_of(s->o, ROLE_BIAS);
+    const int a = s->in[0], b = s->in[1];
+    int in_a = 0, in_b = 0, at = LAYOUT_WHOLE;
+    if (hd_int(&s->o->attrs, A_BATCHES, 1) > 1 || hd_has(&s->o->attrs, A_SCALED)) return needs_whole(s);
+    const Side of_a = hd_layout_splits(a) ? side_of(IN(0), dim_of(a), !ta, &in_a) : OUTER;
+    const Side of_b = hd_layout_splits(b) ? side_of(IN(1), dim_of(b), tb, &in_b) : OUTER;
+    const int last = OUT(0)->rank - 1;
+    if (a == LAYOUT_SUM || b == LAYOUT_SUM) { // linear in each of them
+        if (a != LAYOUT_WHOLE && b != LAYOUT_WHOLE) return say(s, 0, "both factors lack their sums");
+        at = LAYOUT_SUM;
+    } else if (hd_layout_splits(a) && of_a == INNER) {
+        if (!hd_layout_splits(b) || of_b != INNER || in_a != in_b)
+            return say(s, 0, "the other factor is not split along the inner dimension");
+        at = LAYOUT_SUM;
+    } else if (hd_layout_splits(b) && of_b == INNER) {
+        return say(s, 1, "the other factor is not split along the inner dimension");
+    } else if (hd_layout_splits(a)) {
+        if (b != LAYOUT_WHOLE) return say(s, 1, "the other factor is split as well");
+        at = split(ta ? 0 : dim_of(a));
+    } else if (hd_layout_splits(b)) {
+        if (in_b) return say(s, 1, "it is one of several that are columns of the result");
+        at = split(last);
+    }
+    if (bias >= 0 && s->in[bias] != (at == split(last) ? split(IN(bias)->rank - 1) : LAYOUT_WHOLE))
+        return say(s, bias, "the product is laid out otherwise");
+    if (bias >= 0 && at == LAYOUT_SUM) return say(s, bias, "it would be added once on every rank");
+    all_out(s, at);
+    return NULL;
+}
+
+// --- rows, by the letters of `classes`
+
+static const char *spread_rows(const Spread *s) {
+    int at = LAYOUT_WHOLE;
+    for (int i = 0; i < s->o->n_in; i++) {
+        const char class = hd_operand_class(s->o, i);
+        if (s->in[i] == LAYOUT_WHOLE) continue;
+        if (s->in[i] == LAYOUT_SUM) return say(s, i, "what is not linear in it takes the sum");
+        const bool rows = class == 'd' || class == 's' || class == 'i';
+        if (!rows || (class == 'd' && dim_of(s->in[i]) == IN(i)->rank - 1))
+            return say(s, i, rows ? "each of its rows is read whole" : "every row reads all of it");
+        if (at != LAYOUT_WHOLE && at != s->in[i]) return say(s, i, "other operands are split along another dimension");
+        at = s->in[i];
+    }
+    for (int i = 0; at != LAYOUT_WHOLE && i < s->o->n_in; i++) {
+        const char class = hd_operand_class(s->o, i);
+        if (s->in[i] == LAYOUT_WHOLE && (class == 'd' || class == 's' || class == 'i'))
+            return say(s, i, "other operands are split");
+    }
+    for (int i = 0; i < s->o->n_out; i++)
+        s->out[i] = at != LAYOUT_WHOLE && hd_class_of_result(s->o->kind, i) == 'c' ? LAYOUT_SUM : at;
+    return NULL;
+}
+
+// Heads stand one after another along the last dimension; the one before it is that of positions.
+static const char *spread_heads(const Spread *s) {
+    if (s->in[0] == LAYOUT_SUM) return say(s, 0, "what a rotation rounds is the sum");
+    if (hd_layout_splits(s->in[0]) && dim_of(s->in[0]) == IN(0)->rank - 2)
+        return say(s, 0, "a rank would count positions from 0");
+    s->out[0] = s->in[0];
+    return NULL;
+}
+
+// By sequences, or by heads: along the last dimension of q, k, v, o and their gradients, along the heads of the lse.
+static const char *spread_attention(const Spread *s) {
+    const int n = hd_attention_operands(s->o), lse = s->o->kind == OP_ATTENTION_GRAD ? n - 1 : -1, at = s->in[0];
+    const bool packed = hd_has(&s->o->attrs, A_PACKED);
+    if (at == LAYOUT_WHOLE || at == LAYOUT_SUM || dim_of(at) == 1 || hd_has(&s->o->attrs, A_P)) return needs_whole(s);
+    const bool heads = dim_of(at) == 2;
+    if (heads && packed) return say(s, 0, "q, k and v are packed in it");
+    for (int i = 0; i < s->o->n_in; i++) {
+        const int is = !heads ? split(0) : i == lse ? split(1) : i < n ? split(2) : LAYOUT_WHOLE;
+        if (s->in[i] != is) return say(s, i, "other operands are laid out otherwise");
+    }
+    all_out(s, at);
+    if (lse < 0) s->out[1] = split(heads ? 1 : 0);
+    return NULL;
+}
+
+// --- tables
+
+static const char *spread_embedding(const Spread *s) {
+    const int table = s->in[0], index = s->in[1];
+    if (table == LAYOUT_WHOLE && index != LAYOUT_SUM) s->out[0] = index;
+    else if (index == LAYOUT_WHOLE && table == split(1)) s->out[0] = split(IN(1)->rank);
+    else return say(s, table == LAYOUT_WHOLE, "a rank would look up rows that another one has");
+    return NULL;
+}
+
+static const char *spread_embedding_grad(const Spread *s) {
+    const int rows = s->in[0], index = s->in[1];
+    if (index == LAYOUT_WHOLE && (rows == LAYOUT_WHOLE || rows == LAYOUT_SUM)) all_out(s, rows);
+    else if (index == LAYOUT_WHOLE && rows == split(IN(0)->rank - 1)) all_out(s, split(1));
+    else if (hd_layout_splits(index) && rows == index) all_out(s, LAYOUT_SUM);
+    else return say(s, 0, "its rows and their indices are laid out differently");
+    return NULL;
+}
+
+// --- storage
+
+static const char *spread_copy(const Spread *s) {
+    all_out(s, s->o->n_in ? s->in[0] : LAYOUT_WHOLE);
+    return NULL;
+}
+
+// --- parameters
+
+static const char *same_layout(const Spread *s, int *at) {
+    const Symbol *p = hd_named(s->o, A_PARAM);
+    *at = p ? hd_layout_at(p->layout, s->axis) : LAYOUT_WHOLE;
+    for (int i = 1; hd_op_param(s->o, i); i++)
+        if (*at != LAYOUT_WHOLE || hd_layout_at(hd_op_param(s->o, i)->layout, s->axis) != LAYOUT_WHOLE)
+            return "parameters that are split are no matrix together: set train.products = separate";
+    return NULL;
+}
+
+static const char *spread_param(const Spread *s) { return same_layout(s, &s->out[0]); }
+
+static const char *spread_grad(const Spread *s) {
+    int at;
+    const char *e = same_layout(s, &at);
+    if (e || s->in[0] == at) return e;
+    return say(s, 0, at == LAYOUT_WHOLE ? "every rank has all of the parameter, and needs all of its gradient"
+                                        : "it is the gradient of a part of the parameter");
+}
+
+// --- collectives, of values: along the first dimension (collectives.def)
+
+static const char *spread_collective(const Spread *s) {
+    const CollectiveInfo *does = hd_collective(s->o);
+    const Symbol *comm = hd_named(s->o, A_COMM);
+    const bool over = comm && hd_axes(&comm->attrs, A_OVER) >> s->axis & 1;
+    if (!s->o->n_in) return needs_whole(s);
+    const int from = !over ? s->in[0] : does->gathers ? split(0) : does->sums ? LAYOUT_SUM : LAYOUT_WHOLE;
+    if (s->in[0] != from)
+        return say(s, 0, hd_internf(s->o->func->module->cx, "%s takes %s there", hd_op_info(s->o->kind)->mnemonic,
+                                    does->gathers ? "what is split along dimension 0" : "a partial sum"));
+    all_out(s, !over ? from : does->gathers ? LAYOUT_WHOLE : split(0));
+    return NULL;
+}
+
+static const struct { OpKind of; SpreadRule *rule; } rules[N_OPS] = {
+#define ELT(id, ...) [OP_##id] = {.rule = spread_pointwise},
+#define OP(id, mnemonic, n_in, n_out, attrs, fields, doc) [OP_##id] = {.of = OP_##id, fields},
+#define spread(x) .rule = spread_##x,
+#include "ir/ops.def"
+};
+
+const char *hd_spread(const Op *o, int axis, const int *in, int *out) {
+    const Spread s = {o, axis, in, out};
+    return rules[o->kind].rule ? rules[o->kind].rule(&s) : needs_whole(&s);
+}

@@ -1,0 +1,261 @@
+// tensor-parallel: from parameters that are split along a dimension over an axis of the mesh follow the layouts of all
+// values (ir/spread.c), and where an op needs the whole of a partial sum two collectives make it:
+//
+//   param @b.wo : f32[64,64] {over = [tensor], dims = [1]}        param @b.wo : f32[64,32] over {tensor: 1}
+//   %w = param {param = @b.wo} : f32[64,64]                       %w = param {param = @b.wo} : f32[64,32] over {..: 1}
+//   %y = matmul %x, %w {tb} : f32[2,8,64]                    ->   %y = matmul %x, %w {tb} : f32[2,8,64] over {..: sum}
+//   %h = add %z, %y : f32[2,8,64]                                 %a = reshape %y : f32[1024] over {tensor: sum}
+//                                                                 %b = reduce_scatter %a {..} : f32[512] over {..: 0}
+//                                                                 %c = all_gather %b {comm = @comm.tensor} : f32[1024]
+//                                                                 %d = reshape %c : f32[2,8,64]
+//                                                                 %h = add %z, %d : f32[2,8,64]
+//
+// The forward and the backward pass are one function here, so both get theirs by the same rule: a sum is completed
+// where the first op reads it that does not pass terms on, once for all that read it. So gradients of what several
+// products read are added before they are summed over ranks, and the gradient of a parameter that every rank has is
+// summed exactly where it is a partial sum. All values are laid out first, by their types on one device; then the types
+// become those of what a rank holds.
+#include "passes/tensor/tensor_parallel.h"
+#include "ir/base/ints.h"
+#include "ir/layout.h"
+#include "passes/pass.h"
+#include "passes/verify/program.h"
+#include <string.h>
+
+typedef struct {
+    Module *m;
+    PassCx *cx;
+    Mesh mesh;
+    int axis;
+    const Symbol *comm;
+    Func *f;
+    Value **whole; // by value id: what completes a partial sum
+    int n_whole;
+    int64_t collectives;
+} Partition;
+
+// --- parameters
+
+bool hd_is_partitioned(const Module *m) {
+    for (const Symbol *s = m->symbols; s; s = s->next)
+        if (s->kind == SYM_PARAM && s->layout) return true;
+    return false;
+}
+
+static int64_t dim_over(const Symbol *p, int axis) { // -1: it is not split over that axis
+    const Attr *over = hd_attr(&p->attrs, A_OVER), *dims = hd_attr(&p->attrs, A_DIMS);
+    for (int i = 0; over && dims && i < over->n && i < dims->n; i++)
+        if (hd_axis_called(over->strs[i]) == axis) return dims->ints[i];
+    return -1;
+}
+
+static bool lay_out_param(Partition *p, Symbol *s) {
+    Ctx *cx = p->m->cx;
+    const int64_t d = dim_over(s, p->axis);
+    if (d < 0) return true;
+    if (d >= s->type->rank)
+        return hd_error(cx, s->span, "parameter @%s : %s has no dimension %lld", s->name, hd_type_text(cx, s->type),
+                        ll(d));
+    const int64_t size = s->type->dim[d], ranks = p->mesh.size[p->axis];
+    s->layout = hd_layout_with(s->layout, p->axis, LAYOUT_SPLIT + (int)d);
+    if (size % ranks == 0) return true;
+    return hd_error(cx, s->span,
+                    "dimension %lld of parameter @%s, %lld, does not divide into equal parts for %lld ranks along %s: "
+                    "take a number of ranks that divides it", ll(d), s->name, ll(size), ll(ranks),
+                    hd_axis_name(p->axis));
+}
+
+// The first parameter that is a factor of a product, and no table; NULL: there is none.
+static const Symbol *first_factor(const Partition *p) {
+    Arena *a = p->cx->scratch;
+    bool *factor = HD_NEWN(a, bool, p->m->n_symbols + 1), *table = HD_NEWN(a, bool, p->m->n_symbols + 1);
+    for (Func *f = p->m->funcs; f; f = f->next) {
+        if (f->is_kernel) continue;
+        hd_renumber(f);
+        const Symbol **of = HD_NEWN(a, const Symbol *, f->n_values + 1); // by value
+        for (const Op *o = f->first; o; o = o->next) {
+            if (o->kind == OP_PARAM) of[o->out[0]->id] = hd_named(o, A_PARAM);
+            for (int i = 0; i < o->n_in; i++) {
+                const Symbol *s = of[o->in[i]->id];
+                if (!s) continue;
+                if (o->kind == OP_CAST || hd_op_is(o, TRAIT_ALIAS)) of[o->out[0]->id] = s;
+                factor[s->id] |= hd_op_is(o, TRAIT_MATMUL);
+                table[s->id] |= hd_op_is(o, TRAIT_LOOKUP);
+            }
+        }
+    }
+    const Symbol *s = p->m->symbols;
+    while (s && !(s->kind == SYM_PARAM && factor[s->id] && !table[s->id])) s = s->next;
+    return s;
+}
+
+static bool lay_out_params(Partition *p) {
+    bool any = false, ok = true;
+    for (Symbol *s = p->m->symbols; s; s = s->next) {
+        if (s->kind != SYM_PARAM) continue;
+        ok &= lay_out_param(p, s);
+        any |= hd_layout_at(s->layout, p->axis) != LAYOUT_WHOLE;
+    }
+    if (!ok || any) return ok;
+    const Symbol *first = first_factor(p);
+    const char *axis = hd_axis_name(p->axis);
+    return hd_error(p->m->cx, first ? first->span : (Span){0},
+                    "the mesh has %lld ranks along %s, and no parameter is split over it%s%s%s: write "
+                    "`[rows over %s, columns]` or `[rows, columns over %s]` in its declaration, or take %s = 1",
+                    ll(p->mesh.size[p->axis]), axis, first ? "; the first that can be is @" : "",
+                    first ? first->name : "", first ? "" : ", since there is none", axis, axis, axis);
+}
+
+// --- sums
+
+static Value *build(Partition *p, const Op *at, OpKind k, Value *in, const Attrs *as, const Type *t, int layout) {
+    Op *o = hd_op_new(p->f, k, 1, &in);
+    o->loc = at->loc;
+    o->span = at->span;
+    if (as) o->attrs = hd_attrs_copy(p->m->cx, as);
+    if (hd_has(&at->attrs, A_BWD)) hd_set_flag(p->m->cx, &o->attrs, A_BWD);
+    hd_set_results(o, 1, &t);
+    o->out[0]->layout = hd_layout_with(in->layout, p->axis, layout);
+    hd_insert_before((Op *)(uintptr_t)at, o);
+    return o->out[0];
+}
+
+// The sum over ranks of the terms `v`, directly before op `at`; NULL after an error.
+static Value *complete(Partition *p, Value *v, const Op *at) {
+    Ctx *cx = p->m->cx;
+    if (v->id < p->n_whole && p->whole[v->id]) return p->whole[v->id];
+    const int64_t n = hd_type_count(v->type), ranks = p->mesh.size[p->axis];
+    if (n % ranks) {
+        hd_error(cx, at->span, "%s is a sum over the %lld ranks along %s: its %lld elements do not divide by them",
+                 hd_type_text(cx, v->type), ll(ranks), hd_axis_name(p->axis), ll(n));
+        return NULL;
+    }
+    Attrs as = {0};
+    hd_set_word(cx, &as, A_COMM, p->comm->name);
+    const Type *flat = hd_type(cx, v->type->dtype, 1, &n);
+    Value *x = v->type == flat ? v : build(p, at, OP_RESHAPE, v, NULL, flat, LAYOUT_SUM);
+    x = build(p, at, OP_REDUCE_SCATTER, x, &as, flat, LAYOUT_SPLIT);
+    x = build(p, at, OP_ALL_GATHER, x, &as, flat, LAYOUT_WHOLE);
+    if (v->type != flat) x = build(p, at, OP_RESHAPE, x, NULL, v->type, LAYOUT_WHOLE);
+    p->collectives += 2;
+    if (v->id < p->n_whole) p->whole[v->id] = x;
+    return x;
+}
+
+static const char *lay_out(const Partition *p, const Op *o, int *out) {
+    int in[HD_MAX_IN];
+    for (int i = 0; i < o->n_in; i++) in[i] = hd_layout_at(o->in[i]->layout, p->axis);
+    memset(out, 0, sizeof *out * HD_MAX_IN);
+    return hd_spread(o, p->axis, in, out);
+}
+
+static bool lay_out_op(Partition *p, Op *o) {
+    int out[HD_MAX_IN];
+    const char *wrong = lay_out(p, o, out);
+    for (int i = 0; wrong && i < o->n_in; i++) { // what takes no terms takes their sum
+        if (hd_layout_at(o->in[i]->layout, p->axis) != LAYOUT_SUM) continue;
+        if (!(o->in[i] = complete(p, o->in[i], o))) return false;
+        wrong = NULL;
+    }
+    wrong = lay_out(p, o, out);
+    for (int i = 0; !wrong && i < o->n_out; i++)
+        o->out[i]->layout = hd_layout_with(o->out[i]->layout, p->axis, out[i]);
+    return !wrong || hd_error(p->m->cx, o->span, "%s%s%s cannot be split over %s here: %s",
+                              hd_op_info(o->kind)->mnemonic, o->loc.path ? " of " : "", o->loc.path ? o->loc.path : "",
+                              hd_axis_name(p->axis), wrong);
+}
+
+// --- what a rank holds
+
+static const struct { AttrId at; const char *what; } counts[] = {{A_HEADS, "heads"}, {A_KV_HEADS, "kv heads"}};
+
+// Heads are along the last dimension, so a rank has a part of them.
+static bool divide_heads(Partition *p, Op *o) {
+    const int at = o->n_out ? hd_layout_at(o->out[0]->layout, p->axis) : LAYOUT_WHOLE;
+    const int64_t ranks = p->mesh.size[p->axis];
+    if (!hd_has(&o->attrs, A_HEADS) || at != LAYOUT_SPLIT + o->out[0]->type->rank - 1) return true;
+    if (hd_has(&o->attrs, A_TURNED))
+        return hd_error(p->m->cx, o->span,
+                        "the rotation of %s is of some heads of a merged product, which is not split over %s: set "
+                        "train.products = separate", o->loc.path ? o->loc.path : "a value", hd_axis_name(p->axis));
+    for (int i = 0; i < 2; i++) {
+        const int64_t n = hd_int(&o->attrs, counts[i].at, 0);
+        if (n % ranks)
+            return hd_error(p->m->cx, o->span, "%s of %s has %lld %s, which do not divide by the %lld ranks along %s: "
+                            "take a number of ranks that divides them", hd_op_info(o->kind)->mnemonic,
+                            o->loc.path ? o->loc.path : "a value", ll(n), counts[i].what, ll(ranks),
+                            hd_axis_name(p->axis));
+        if (n) hd_set_int(p->m->cx, &o->attrs, counts[i].at, n / ranks);
+    }
+    return true;
+}
+
+static bool divide_op(Partition *p, Op *o) {
+    Ctx *cx = p->m->cx;
+    for (int i = 0; i < o->n_out; i++) {
+        const Layout l = hd_layout_with(0, p->axis, hd_layout_at(o->out[i]->layout, p->axis));
+        const Type *part = hd_type_part(cx, o->out[i]->type, l, &p->mesh);
+        if (!part)
+            return hd_error(cx, o->span, "%s : %s of %s does not divide into equal parts for %lld ranks along %s",
+                            hd_op_info(o->kind)->mnemonic, hd_type_text(cx, o->out[i]->type),
+                            o->loc.path ? o->loc.path : "a value", ll(p->mesh.size[p->axis]), hd_axis_name(p->axis));
+        o->out[i]->type = part;
+    }
+    return true;
+}
+
+// --- the pass
+
+static bool partition_func(Partition *p, Func *f) {
+    p->f = f;
+    hd_renumber(f);
+    p->n_whole = f->n_values;
+    p->whole = HD_NEWN(p->cx->scratch, Value *, f->n_values + 1);
+    bool ok = true;
+    for (Op *o = f->first; ok && o; o = o->next) ok = lay_out_op(p, o);
+    for (Op *o = f->first; ok && o; o = o->next) ok = divide_heads(p, o);
+    for (Op *o = f->first; ok && o; o = o->next) ok = divide_op(p, o);
+    hd_renumber(f);
+    return ok;
+}
+
+static bool add_comm(Partition *p) {
+    Ctx *cx = p->m->cx;
+    const char *axis = hd_axis_name(p->axis), *name = hd_internf(cx, "comm.%s", axis);
+    Symbol *s = hd_symbol_add(p->m, SYM_COMM, name, NULL);
+    if (!s)
+        return hd_error(cx, hd_symbol_find(p->m, name)->span,
+                        "@%s is the name of a group of ranks; rename the module or the parameter", name);
+    hd_set_axes(cx, &s->attrs, A_OVER, 1u << p->axis);
+    hd_set_word(cx, &s->attrs, A_ON, hd_intern(cx, axis));
+    p->comm = s;
+    return true;
+}
+
+static bool partition(Partition *p) {
+    if (!lay_out_params(p) || !add_comm(p)) return false;
+    for (Func *f = p->m->funcs; f; f = f->next)
+        if (!f->is_kernel && !partition_func(p, f)) return false;
+    for (Symbol *s = p->m->symbols; s; s = s->next)
+        if (s->kind == SYM_PARAM)
+            s->type = hd_type_part(p->m->cx, s->type,
+                                   hd_layout_with(0, p->axis, hd_layout_at(s->layout, p->axis)), &p->mesh);
+    return true;
+}
+
+Change hd_pass_tensor_parallel(Module *m, PassCx *cx) {
+    Partition p = {.m = m, .cx = cx, .mesh = hd_mesh(m)};
+    const Axes own = hd_mesh_live(&p.mesh) & HD_OWN_AXES;
+    bool changed = own != 0;
+    if (own) hd_program_declare(m, cx->scratch); // what the plan of a rank has to compute together with the others
+    for (p.axis = 0; p.axis < N_AXES; p.axis++)
+        if (own >> p.axis & 1 && !partition(&p)) return FAILED;
+    for (Symbol *s = m->symbols; s; s = s->next) {
+        if (s->kind != SYM_PARAM || !hd_has(&s->attrs, A_DIMS)) continue;
+        hd_unset(&s->attrs, A_OVER);
+        hd_unset(&s->attrs, A_DIMS);
+        changed = true;
+    }
+    hd_count(cx, "collectives", p.collectives);
+    return changed ? CHANGED : UNCHANGED;
+}

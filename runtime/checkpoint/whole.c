@@ -1,0 +1,40 @@
+// Parameters that are split along a dimension over ranks. In row-major order a part is runs of consecutive elements of
+// the whole: with dimensions [a, b, c], of which b is split into n parts, a runs of b/n*c elements each.
+#include "runtime/checkpoint/pieces.h"
+#include "runtime/mesh.h"
+
+HdSplit hd_split_of(const HdProgram *p, const HdParam *q) {
+    return p->splits ? p->splits[q - p->params] : (HdSplit){0, 0};
+}
+
+int hd_parts(const HdProgram *p, const HdParam *q) { return hd_group_ranks(p, hd_split_of(p, q).over); }
+
+int hd_part(const HdProgram *p, const HdParam *q, int rank) {
+    return hd_group_number(p, hd_split_of(p, q).over, rank);
+}
+
+HdParam hd_whole(const HdProgram *p, const HdParam *q) {
+    HdParam whole = *q;
+    const int parts = hd_parts(p, q);
+    if (parts > 1) whole.dim[hd_split_of(p, q).along] *= parts;
+    whole.count *= parts;
+    return whole;
+}
+
+static int64_t run_of(const HdProgram *p, const HdParam *q) {
+    int64_t n = 1;
+    for (int i = hd_split_of(p, q).along; i < q->rank; i++) n *= q->dim[i];
+    return n;
+}
+
+HdSpan hd_whole_run(const HdProgram *p, const HdParam *q, int part, int64_t first, int64_t count) {
+    if (!hd_split_of(p, q).over) return (HdSpan){first, count};
+    const int64_t run = run_of(p, q), rest = run - first % run;
+    return (HdSpan){first / run * run * hd_parts(p, q) + part * run + first % run, count < rest ? count : rest};
+}
+
+int64_t hd_part_before(const HdProgram *p, const HdParam *q, int part, int64_t whole) {
+    if (!hd_split_of(p, q).over) return whole;
+    const int64_t run = run_of(p, q), all = run * hd_parts(p, q), mine = whole % all - part * run;
+    return whole / all * run + (mine < 0 ? 0 : mine < run ? mine : run);
+}

@@ -1,0 +1,236 @@
+#!/usr/bin/env python3
+"""Tensor parallelism on the host target: ranks that share the values of a model compute what one rank computes.
+
+usage: tensor.py ROOT HEDDLEC HEDDLE_OPT [--all]
+
+- For each mesh with the axis `tensor` all schedules have one digest. In f32 the losses agree with one rank on the same
+  global batch to a relative 1e-6, the norms to 1e-5. What the plan computes has the hash of the plan of one rank.
+- Initial parameters, which the digest shows where nothing is learnt, are those of one rank bit for bit.
+- A checkpoint of one mesh continues on every other one: the losses are those of a run that did not stop.
+- Mutants of a plan: a collective that is missing, doubled or over other ranks, a partial sum that is read as a whole, a
+  parameter that is split along the other dimension, a norm that counts parameters several times or on one rank only.
+  verify-plan refuses each.
+Without --all one mesh and a few schedules.
+"""
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+STEPS = 4
+LLAMA = dict(layers=2, dim=32, heads=4, kv_heads=4, hidden=64, seq=8, vocab=40)
+LLAMA3 = dict(layers=2, dim=32, heads=8, kv_heads=4, hidden=48, seq=8, vocab=40, tied="true")
+PLAIN = {"train.compute": "f32", "train.lr": "1e-2", "train.warmup": 0, "schedule.fsdp.unit": "Block"}
+SCHEDULES = [{"schedule.fsdp": s, "schedule.graph": g, "schedule.recompute": r} for s, g, r in (
+    ("none", "none", "none"), ("zero3", "step", "Block.mlp"), ("zero1", "unit", "none"), ("zero2", "step", "none"),
+    ("zero3", "Block.attn", "Block"), ("none", "step", "Block.attn"))]
+
+
+def call(*command, ok=True, **env):
+    done = subprocess.run(command, capture_output=True, text=True, env=dict(os.environ, OMP_NUM_THREADS="1", **env))
+    if ok and done.returncode:
+        sys.exit(f"{' '.join(command)}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+    return done
+
+
+def on(mesh):
+    return {f"schedule.mesh.{axis}": n for axis, n in mesh.items()}
+
+
+def ranks(mesh):
+    n = 1
+    for size in mesh.values():
+        n *= size
+    return n
+
+
+class Bench:
+    def __init__(self, root, heddlec, folder):
+        self.root, self.heddlec, self.folder, self.n = root, heddlec, folder, 0
+        with open(os.path.join(folder, "tokens.bin"), "wb") as f:
+            f.write(b"".join(((i * i * 31 + i // 7) % 37).to_bytes(2, "little") for i in range(20000)))
+
+    def compile(self, model, mesh, more, *options):
+        self.n += 1
+        output = os.path.join(self.folder, f"p{self.n}")
+        sizes = LLAMA if model == "llama" else LLAMA3
+        readers = ranks({a: n for a, n in mesh.items() if a != "tensor"})
+        sets = {**sizes, **PLAIN, "train.batch": 2, "train.accumulate": 4 // readers, **on(mesh), **more}
+        call(self.heddlec, f"{self.root}/examples/{model}/{model}.hd", "-o", output, "--target=host", *options,
+             *[x for name, v in sets.items() for x in ("--set", f"{name}={v}")])
+        return output
+
+    def run(self, program, mesh, *options, steps=STEPS):
+        call(program, f"--data={self.folder}/tokens.bin", f"--steps={steps}", f"--ranks={ranks(mesh)}",
+             f"--digest={program}.digest", *options)
+        with open(f"{program}.digest") as f:
+            return f.read().splitlines()
+
+
+def numbers(digest, column):
+    return [float.fromhex(line.split()[column]) for line in digest if not line.startswith("param")]
+
+
+def far(a, b, most):
+    return len(a) != len(b) or any(not abs(x - y) <= most * abs(y) for x, y in zip(a, b))
+
+
+def program_of(plan):
+    with open(plan) as f:
+        return [line for line in f if line.startswith("program ")]
+
+
+def agree(bench, model, meshes, schedules):
+    wrong = []
+    one = bench.run(bench.compile(model, {}, SCHEDULES[0]), {})
+    for mesh in meshes:
+        first = None
+        for schedule in schedules:
+            name = f"{model}, {mesh}, {schedule}"
+            digest = bench.run(bench.compile(model, mesh, schedule), mesh)
+            if first is None:
+                first = digest
+                if far(numbers(digest, 1), numbers(one, 1), 1e-6) or far(numbers(digest, 2), numbers(one, 2), 1e-5):
+                    wrong.append(f"{name}: {digest[:STEPS]}, and one rank {one[:STEPS]}")
+            elif digest != first:
+                wrong.append(f"{name}: another digest than {schedules[0]}")
+        whole = {axis: n for axis, n in mesh.items() if axis != "tensor"}
+        plans = [bench.compile(model, m, schedules[-1], "--emit=plan") for m in (mesh, whole)]
+        if program_of(plans[0]) != program_of(plans[1]):
+            wrong.append(f"{model}, {mesh}: the plan says that it computes something else than without tensor")
+    if len(set(numbers(one, 1))) != STEPS:
+        wrong.append(f"the losses show no training: {one}")
+    return wrong
+
+
+def starts_alike(bench, mesh):
+    still = {"train.lr": "constant(0.0)", "schedule.fsdp": "zero3"}
+    digests = [[x for x in bench.run(bench.compile("llama", m, still), m, steps=1) if x.startswith("param")]
+               for m in ({}, mesh)]
+    return [] if digests[0] == digests[1] else [f"{mesh}: initial parameters are not those of one rank"]
+
+
+def resumes(bench, meshes):
+    wrong, programs = [], [bench.compile("llama", m, {"schedule.fsdp": "zero3"}) for m in meshes]
+    whole = numbers(bench.run(programs[0], meshes[0]), 1)
+    for i, j in [(i, (i + 1) % len(meshes)) for i in range(len(meshes))]:
+        saved = os.path.join(bench.folder, f"saved{i}")
+        bench.run(programs[i], meshes[i], f"--save={saved}", steps=2)
+        on_others = numbers(bench.run(programs[j], meshes[j], f"--resume={saved}"), 1)
+        if far(on_others[-2:], whole[-2:], 1e-6):
+            wrong.append(f"saved on {meshes[i]}, resumed on {meshes[j]}: {on_others}, and without a stop {whole}")
+        shutil.rmtree(saved)
+    return wrong
+
+
+# --- mutants of a plan: an edit of its text, or of the n-th line that matches
+
+def line(pattern, change, n=0):
+    def edit(plan):
+        lines, found = plan.split("\n"), 0
+        for i, text in enumerate(lines):
+            if re.search(pattern, text):
+                if found == n:
+                    lines[i] = change(text, lines[:i])
+                    break
+                found += 1
+        return "\n".join(lines)
+    return edit
+
+
+def sub(pattern, by):
+    return lambda text, before: re.sub(pattern, by, text)
+
+
+def reads_terms(text, before):
+    """The reshape of a gathered sum reads what the reduce_scatter took."""
+    gathered = re.search(r"reshape %(\d+)", text)[1]
+    part = re.search(rf"%{gathered} = all_gather %(\d+)", "\n".join(before))[1]
+    terms = re.search(rf"%{part} = reduce_scatter %(\d+)", "\n".join(before))[1]
+    return text.replace(f"%{gathered} ", f"%{terms} ", 1)
+
+
+def reads_sum(text, before):
+    """A reduce_scatter reads what the gather before it has made."""
+    gathered = re.findall(r"(%\d+) = all_gather %\d+ .*comm = @comm.tensor", "\n".join(before))[-1]
+    return re.sub(r"reduce_scatter %\d+", f"reduce_scatter {gathered}", text)
+
+
+def of_sum(kind):
+    return rf"= {kind} %\d+ .*comm = @comm.tensor"
+
+
+MUTANTS = {
+    "a partial sum read as a whole": line(r"= reshape %\d+ .*: f32\[2,8,32\]", reads_terms),
+    "the same, in the backward pass": line(r"= reshape %\d+ {bwd.*: f32\[2,8,32\]", reads_terms),
+    "a sum that is summed again": line(of_sum("reduce_scatter"), reads_sum, 1),
+    "a sum over other ranks": line(of_sum("reduce_scatter"), sub("comm.tensor", "comm.gather")),
+    "a gather over other ranks": line(of_sum("all_gather"), sub("comm.tensor", "comm.gather")),
+    "the group of all sums over other ranks": line(r"^comm @comm.tensor", sub(r"\[tensor\]", "[shard]")),
+    "split along the other dimension": line(r"^param .*wo : ", sub("tensor: 1", "tensor: 0")),
+    "split, and not said": line(r"^param .*wq : ", sub(r" over {tensor: 0}", "")),
+    "whole, and said to be split": line(r"^param .*norm1.weight : ", sub(r"(f32\[32\])", r"\1 over {tensor: 0}")),
+    "a bucket of parts, said to be copied": line(r"^bucket .*over {tensor", sub(r" over {tensor: 0}", "")),
+    "a bucket of copies, said to be of parts": line(r"^bucket @root", sub(r"(: f32\[\d+\])", r"\1 over {tensor: 0}")),
+    "a norm of the parts of one rank": line(r"^comm @comm.norm", sub(r"\[tensor, shard\]", "[shard]")),
+    "a norm that counts copies twice": line(r"all_gather .*norm.part,.*comm.gather", sub("comm.gather", "comm.norm")),
+    "products of other factors": line(r"= gemm %\d+, %\d+ {tb", sub(r"gemm (%\d+), (%\d+)", r"gemm \1, \1")),
+}
+
+
+def mutants_are_refused(bench, opt):
+    wrong, changed = [], os.path.join(bench.folder, "changed.hir")
+    schedule = {"schedule.fsdp": "zero3", "schedule.graph": "none"}
+    with open(bench.compile("llama", dict(tensor=2, shard=2), schedule, "--emit=plan")) as f:
+        text = f.read()
+    for name, change in {"as it is": lambda p: p, **MUTANTS}.items():
+        mutant = change(text)
+        with open(changed, "w") as f:
+            f.write(mutant)
+        done = call(opt, "--pass-pipeline=verify-plan", changed, "-o", os.devnull, ok=False)
+        if done.returncode not in (0, 1) or (done.returncode == 0) != (name == "as it is"):
+            wrong.append(f"mutant '{name}' is accepted, or refused for nothing: {done.stderr[-500:]}")
+        if name != "as it is" and mutant == text:
+            wrong.append(f"mutant '{name}' changes nothing")
+    return wrong
+
+
+def norm_of_one_rank(bench, opt):
+    """A norm in one op has the gradients of one rank, and not the parts that others have."""
+    changed = os.path.join(bench.folder, "norm.hir")
+    with open(bench.compile("llama", dict(tensor=2), {"schedule.fsdp": "none"}, "--emit=plan")) as f:
+        text = f.read()
+    sums = re.search(r"= square_sums {buffers = (\[.*?\])} : f64\[\d+\]", text)[1]
+    end = int(re.search(r"^arena @device {bytes = (\d+)", text, re.M)[1])
+    whole = f"= grad_norm {{buffers = {sums}, workspace_bytes = 256, workspace_at = {end}}} "
+    text = re.sub(r"= root_sum %\d+ ", whole, text).replace(f"{{bytes = {end}", f"{{bytes = {end + 256}")
+    with open(changed, "w") as f:
+        f.write(text)
+    done = call(opt, "--pass-pipeline=verify-plan", changed, "-o", os.devnull, ok=False)
+    if "grad_norm is the norm of what one rank has: others have other parts of parameters" in done.stderr:
+        return []
+    return [f"a norm of one rank's gradients: {done.stderr[-500:]}"]
+
+
+def main():
+    root, heddlec, opt = (os.path.abspath(a) for a in sys.argv[1:4])
+    everything = "--all" in sys.argv
+    meshes = [dict(tensor=2, shard=2)]
+    if everything:
+        meshes += [dict(tensor=2), dict(tensor=4), dict(tensor=2, shard=2, replicate=2)]
+    with tempfile.TemporaryDirectory(prefix="heddle-tensor-") as folder:
+        bench = Bench(root, heddlec, folder)
+        wrong = agree(bench, "llama", meshes, SCHEDULES if everything else SCHEDULES[:2])
+        if everything:
+            wrong += agree(bench, "llama3", meshes, SCHEDULES)
+        wrong += norm_of_one_rank(bench, opt)
+        wrong += starts_alike(bench, dict(tensor=2, shard=2))
+        wrong += resumes(bench, [{}, dict(tensor=2, shard=2)] + ([dict(tensor=4), dict(shard=2)] if everything else []))
+        wrong += mutants_are_refused(bench, opt)
+    print("\n".join(wrong) or "ok")
+    return len(wrong) > 0
+
+
+sys.exit(main())
