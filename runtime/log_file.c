@@ -1,4 +1,5 @@
 // The file of --log apart from its steps: the line that a run begins with, and what stays of it when a run resumes.
+#include "runtime/checkpoint/pieces.h"
 #include "runtime/checkpoint/settings.h"
 #include "runtime/mesh.h"
 #include "runtime/json.h"
@@ -54,8 +55,6 @@ static void put_setting(const char *name, const char *value, int n, void *file) 
 }
 
 void hd_log_header(FILE *f, const HdProgram *p, const Options *o, const LogStart *start) {
-    int64_t parameters = 0;
-    for (int k = 0; k < p->n_params; k++) parameters += p->params[k].count;
     fputs("{\"heddle\": ", f);
     hd_json_string(f, HEDDLE_VERSION);
     put_text(f, "model", p->model);
@@ -63,7 +62,7 @@ void hd_log_header(FILE *f, const HdProgram *p, const Options *o, const LogStart
     put_text(f, "target", p->target);
     put_text(f, "arch", p->arch);
     put_text(f, "device", start->device);
-    put_count(f, "parameters", parameters);
+    put_count(f, "parameters", hd_model_size(p));
     fputs(", \"mesh\": {", f);
     for (int a = 0, n = 0; a < p->n_axes; a++)
         if (hd_says_axis(p, a)) fprintf(f, "%s\"%s\": %d", n++ ? ", " : "", p->axes[a].name, p->axes[a].ranks);

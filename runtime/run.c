@@ -7,6 +7,7 @@
 #include "runtime/identity.h"
 #include "runtime/log.h"
 #include "runtime/checkpoint/hub.h"
+#include "runtime/checkpoint/pieces.h"
 #include "runtime/checkpoint/settings.h"
 #include "runtime/mesh.h"
 #include "runtime/saving.h"
@@ -419,13 +420,11 @@ static void tell_data(Run *r) {
 
 static void tell_start(Run *r) {
     const HdProgram *p = r->p;
-    int64_t n = 0;
     char ranks[HD_MESH_TEXT + 40] = "", mesh[HD_MESH_TEXT];
-    for (int k = 0; k < p->n_params; k++) n += p->params[k].count;
     if (r->w->ranks > 1)
         snprintf(ranks, sizeof ranks, "%d ranks (%s) of ", r->w->ranks, hd_mesh_say(p, " ", ", ", mesh, sizeof mesh));
     hd_log_say(&r->log, "%s from %s on %s%s: %lld parameters in %d tensors, %.2f GiB planned%s, %lld %s a step",
-               p->model, p->source, ranks, r->b->device(r->x), (long long)n, p->n_params,
+               p->model, p->source, ranks, r->b->device(r->x), (long long)hd_model_size(p), p->n_params,
                (double)p->arena_bytes / 0x1p30, *ranks ? " a rank" : "", (long long)hd_step_tokens(p),
                p->seq ? "tokens" : "rows");
     tell_data(r);

@@ -28,6 +28,7 @@ typedef struct { int64_t first, count; } HdSpan; // elements of a parameter: of 
 // part are elements of the whole. Of one that is not, part 0 is the whole.
 HdSplit hd_split_of(const HdProgram *p, const HdParam *q); // q: one of the program's
 HdParam hd_whole(const HdProgram *p, const HdParam *q); // its sizes are those of the whole
+int64_t hd_model_size(const HdProgram *p); // elements of all parameters, whole
 int hd_parts(const HdProgram *p, const HdParam *q);
 int hd_part(const HdProgram *p, const HdParam *q, int rank);
 // Elements first, first + 1, .. of a part, up to `count` of them, as consecutive elements of the whole.

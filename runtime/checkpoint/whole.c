@@ -21,6 +21,12 @@ HdParam hd_whole(const HdProgram *p, const HdParam *q) {
     return whole;
 }
 
+int64_t hd_model_size(const HdProgram *p) {
+    int64_t n = 0;
+    for (int k = 0; k < p->n_params; k++) n += hd_whole(p, &p->params[k]).count;
+    return n;
+}
+
 static int64_t run_of(const HdProgram *p, const HdParam *q) {
     int64_t n = 1;
     for (int i = hd_split_of(p, q).along; i < q->rank; i++) n *= q->dim[i];

@@ -12,6 +12,7 @@ usage: tensor.py ROOT HEDDLEC HEDDLE_OPT [--all]
   verify-plan refuses each.
 Without --all one mesh and a few schedules.
 """
+import json
 import os
 import re
 import shutil
@@ -107,9 +108,14 @@ def agree(bench, model, meshes, schedules):
 
 def starts_alike(bench, mesh):
     still = {"train.lr": "constant(0.0)", "schedule.fsdp": "zero3"}
-    digests = [[x for x in bench.run(bench.compile("llama", m, still), m, steps=1) if x.startswith("param")]
-               for m in ({}, mesh)]
-    return [] if digests[0] == digests[1] else [f"{mesh}: initial parameters are not those of one rank"]
+    digests, sizes, log = [], set(), os.path.join(bench.folder, "log.jsonl")
+    for m in ({}, mesh):
+        lines = bench.run(bench.compile("llama", m, still), m, f"--log={log}", steps=1)
+        digests.append([x for x in lines if x.startswith("param")])
+        with open(log) as f:
+            sizes.add(json.loads(f.readline())["parameters"])
+    wrong = [] if digests[0] == digests[1] else [f"{mesh}: initial parameters are not those of one rank"]
+    return wrong if len(sizes) == 1 else wrong + [f"{mesh}: the log counts {sizes} parameters"]
 
 
 def resumes(bench, meshes):
