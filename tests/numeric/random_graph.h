@@ -30,12 +30,14 @@ static const Type *random_type(Graph *g, DType d) {
 }
 
 // Ops whose domain is part of the line, whose steps would turn a rounding error into an answer, whose results index
-// more than two rows, and those of other stages.
+// more than two rows, whose operands are of one dispatch (op_cases.h has them), and those of other stages or of several
+// ranks.
 static bool usable(const Graph *g, OpKind k) {
     static const OpKind left_out[] = {OP_EXP,  OP_LOG, OP_SQRT,  OP_RSQRT, OP_DIV,   OP_STEP,
                                       OP_SIGN, OP_GE,  OP_LT,    OP_LE,    OP_GT,    OP_EQ,  OP_NE,
                                       OP_WHERE, OP_POW, OP_STOP_GRADIENT, OP_PARAM,
-                                      OP_GRAD, OP_RETURN};
+                                      OP_GRAD, OP_RETURN, OP_QUANTIZE, OP_TOP_K, OP_DISPATCH,
+                                      OP_COMBINE, OP_COMBINE_GRAD, OP_GROUPED, OP_ALL_GATHER, OP_REDUCE_SCATTER};
     static const bool smooth[N_OPS] = {
 #define ELT(id, mnemonic, n, traits, by, ...) [OP_##id] = sizeof #by != sizeof "none" || #by[1] != 'o',
 #define OP(id, mnemonic, n_in, n_out, attrs, fields, doc) [OP_##id] = sizeof("" fields) > 1 || n_in == 0,
@@ -174,11 +176,21 @@ static Value *random_starts(Graph *g, const Value *x) {
     return NULL;
 }
 
+static int random_count(Graph *g, OpKind k) { // of operands, for an op whose number varies
+    switch (k) {
+    case OP_DROPOUT: return 1;
+    case OP_CONCAT: case OP_MATMUL: case OP_TAKE: return 2;
+    case OP_CROSS_ENTROPY: return g->differentiable ? 2 : 2 + below(g, 2); // weights have no gradient
+    case OP_CROSS_ENTROPY_GRAD: return 3 + below(g, 2);
+    default: return 1 + 2 * below(g, 2);
+    }
+}
+
 static Op *random_op(Graph *g, OpKind k) {
     if (k == OP_ATTENTION_GRAD) return random_attention_grad(g);
     Value *in[6], *starts = NULL;
     int n = hd_op_info(k)->n_in;
-    if (n < 0) n = k == OP_CONCAT ? 2 : k == OP_DROPOUT ? 1 : 1 + 2 * below(g, 2);
+    if (n < 0) n = random_count(g, k);
     for (int i = 0; i < n; i++) in[i] = any(g);
     const bool draws = k == OP_DROPOUT || (k == OP_ATTENTION && below(g, 2));
     if (k == OP_ATTENTION && (starts = random_starts(g, in[0]))) in[n++] = starts;
