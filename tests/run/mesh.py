@@ -47,7 +47,8 @@ def build_with_rows(root, folder):
         lines = f.readlines()
     with open(axes, "w") as f:
         for line in lines:
-            before, behind = ROWS.pop(line[5:].split(",")[0]) if line.startswith("AXIS(") else ("", "")
+            row = line[5:].split(",")[0] if line.startswith("AXIS(") else ""
+            before, behind = ROWS.pop(row, ("", ""))
             f.write(before + line + behind)
     assert not ROWS
     build = os.path.join(copy, "build")
