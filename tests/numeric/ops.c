@@ -362,10 +362,10 @@ static void check_coverage(Test *t) {
 
 // --- the program
 
-static void keep_part(Module *m) { // cases do not call each other
+static void keep_part(Module *m) { // cases do not call each other; kernels stay
     for (Func *f = m->funcs, *next; f; f = next) {
         next = f->next;
-        if (!in_part((size_t)atoi(f->name + 1))) hd_func_remove(m, f);
+        if (!f->is_kernel && !in_part((size_t)atoi(f->name + 1))) hd_func_remove(m, f);
     }
 }
 
