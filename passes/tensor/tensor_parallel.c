@@ -152,12 +152,11 @@ static const char *lay_out(const Partition *p, const Op *o, int *out) {
 static bool lay_out_op(Partition *p, Op *o) {
     int out[HD_MAX_IN];
     const char *wrong = lay_out(p, o, out);
-    for (int i = 0; wrong && i < o->n_in; i++) { // what takes no terms takes their sum
+    for (int i = 0; wrong && i < o->n_in; i++) { // one by one, until the rule of the op accepts the rest
         if (hd_layout_at(o->in[i]->layout, p->axis) != LAYOUT_SUM) continue;
         if (!(o->in[i] = complete(p, o->in[i], o))) return false;
-        wrong = NULL;
+        wrong = lay_out(p, o, out);
     }
-    wrong = lay_out(p, o, out);
     for (int i = 0; !wrong && i < o->n_out; i++)
         o->out[i]->layout = hd_layout_with(o->out[i]->layout, p->axis, out[i]);
     return !wrong || hd_error(p->m->cx, o->span, "%s%s%s cannot be split over %s here: %s",

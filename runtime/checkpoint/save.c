@@ -363,9 +363,11 @@ static bool agree_on_folder(HdSave *s) { // all
     return hd_world_agree(w, named);
 }
 
-static bool is_sharded(const HdProgram *p) {
+static bool is_sharded(const HdProgram *p) { // no rank holds all of the model
     for (int i = 0; i < p->n_buckets; i++)
         if (p->buckets[i].optimizer_sharded) return true;
+    for (int k = 0; k < p->n_params; k++)
+        if (hd_parts(p, &p->params[k]) > 1) return true;
     return false;
 }
 

@@ -6,7 +6,9 @@ usage: tensor.py ROOT HEDDLEC HEDDLE_OPT [--all]
 - For each mesh with the axis `tensor` all schedules have one digest. In f32 the losses agree with one rank on the same
   global batch to a relative 1e-6, the norms to 1e-5. What the plan computes has the hash of the plan of one rank.
 - Initial parameters, which the digest shows where nothing is learnt, are those of one rank bit for bit.
-- A checkpoint of one mesh continues on every other one: the losses are those of a run that did not stop.
+- A checkpoint of one mesh continues on the next one of a list, with ranks of the axis `tensor` alone, too: the losses
+  are those of a run that did not stop.
+- Exported weights are read bit for bit, on one rank and with the axis.
 - Mutants of a plan: a collective that is missing, doubled or over other ranks, a partial sum that is read as a whole, a
   parameter that is split along the other dimension, a norm that counts parameters several times or on one rank only.
   verify-plan refuses each.
@@ -118,17 +120,29 @@ def starts_alike(bench, mesh):
     return wrong if len(sizes) == 1 else wrong + [f"{mesh}: the log counts {sizes} parameters"]
 
 
-def resumes(bench, meshes):
-    wrong, programs = [], [bench.compile("llama", m, {"schedule.fsdp": "zero3"}) for m in meshes]
+def resumes(bench, choices):
+    """Each choice is a mesh and a strategy."""
+    wrong, meshes = [], [mesh for mesh, _ in choices]
+    programs = [bench.compile("llama", mesh, {"schedule.fsdp": fsdp}) for mesh, fsdp in choices]
     whole = numbers(bench.run(programs[0], meshes[0]), 1)
     for i, j in [(i, (i + 1) % len(meshes)) for i in range(len(meshes))]:
         saved = os.path.join(bench.folder, f"saved{i}")
         bench.run(programs[i], meshes[i], f"--save={saved}", steps=2)
         on_others = numbers(bench.run(programs[j], meshes[j], f"--resume={saved}"), 1)
         if far(on_others[-2:], whole[-2:], 1e-6):
-            wrong.append(f"saved on {meshes[i]}, resumed on {meshes[j]}: {on_others}, and without a stop {whole}")
+            wrong.append(f"saved on {choices[i]}, resumed on {choices[j]}: {on_others}, and without a stop {whole}")
         shutil.rmtree(saved)
     return wrong
+
+
+def exports(bench, mesh):
+    """Weights that ranks of the axis `tensor` export are read by one rank and by them, bit for bit."""
+    programs = [(bench.compile("llama", m, {"schedule.fsdp": "zero3"}), m) for m in ({}, mesh)]
+    weights = os.path.join(bench.folder, "weights.safetensors")
+    trained = bench.run(*programs[1], f"--export={weights}", steps=2)
+    read = [bench.run(*p, f"--init={weights}", steps=0) for p in programs]
+    of = [[x for x in digest if x.startswith("param")] for digest in (trained, *read)]
+    return [] if of[0] == of[1] == of[2] and of[0] else [f"{mesh}: exported weights, read again, are others"]
 
 
 # --- mutants of a plan: an edit of its text, or of the n-th line that matches
@@ -215,7 +229,7 @@ def norm_of_one_rank(bench, opt):
     with open(changed, "w") as f:
         f.write(text)
     done = call(opt, "--pass-pipeline=verify-plan", changed, "-o", os.devnull, ok=False)
-    if "grad_norm is the norm of what one rank has: others have other parts of parameters" in done.stderr:
+    if "grad_norm covers the gradients of one rank, and other ranks hold other parts of the parameters" in done.stderr:
         return []
     return [f"a norm of one rank's gradients: {done.stderr[-500:]}"]
 
@@ -233,7 +247,12 @@ def main():
             wrong += agree(bench, "llama3", meshes, SCHEDULES)
         wrong += norm_of_one_rank(bench, opt)
         wrong += starts_alike(bench, dict(tensor=2, shard=2))
-        wrong += resumes(bench, [{}, dict(tensor=2, shard=2)] + ([dict(tensor=4), dict(shard=2)] if everything else []))
+        choices = [({}, "none"), (dict(tensor=2, shard=2), "zero3"), (dict(tensor=2), "none")]
+        if everything:
+            choices += [(dict(tensor=2, shard=2), "none"), (dict(tensor=4), "zero3"), (dict(shard=2), "zero2"),
+                        (dict(tensor=2, shard=2, replicate=2), "zero1")]
+        wrong += resumes(bench, choices)
+        wrong += exports(bench, dict(tensor=2))
         wrong += mutants_are_refused(bench, opt)
     print("\n".join(wrong) or "ok")
     return len(wrong) > 0
