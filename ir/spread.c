@@ -76,7 +76,7 @@ static const char *spread_pointwise(const Spread *s) {
     }
     for (int i = 0; i < s->o->n_in; i++) {
         if (s->in[i] == LAYOUT_SUM && (sums < s->o->n_in || !adds_up(s->o->kind)))
-            return say(s, i, "what is not linear in it takes the sum");
+            return say(s, i, "the op is not linear in it and needs the complete sum");
         if (s->in[i] == LAYOUT_WHOLE && at != LAYOUT_WHOLE && !repeats_along(IN(i), OUT(0), dim_of(at)))
             return say(s, i, "another operand is split");
     }
@@ -85,9 +85,9 @@ static const char *spread_pointwise(const Spread *s) {
 }
 
 static const char *spread_broadcast(const Spread *s) {
-    if (s->in[0] == LAYOUT_SUM) return say(s, 0, "a sum is repeated once it is complete");
+    if (s->in[0] == LAYOUT_SUM) return say(s, 0, "a broadcast needs the complete sum");
     const int d = hd_layout_splits(s->in[0]) ? broadcast_to(IN(0), OUT(0), dim_of(s->in[0])) : 0;
-    if (d < 0) return say(s, 0, "it is repeated along that dimension");
+    if (d < 0) return say(s, 0, "the broadcast repeats it along that dimension");
     all_out(s, hd_layout_splits(s->in[0]) ? split(d) : LAYOUT_WHOLE);
     return NULL;
 }
@@ -96,7 +96,7 @@ static const char *spread_broadcast(const Spread *s) {
 static const char *spread_cast(const Spread *s) {
     const DTypeInfo *from = hd_dtype_info(IN(0)->dtype), *to = hd_dtype_info(OUT(0)->dtype);
     if (s->in[0] == LAYOUT_SUM && (to->mantissa < from->mantissa || to->exponent < from->exponent))
-        return say(s, 0, "the sum is rounded, not its terms");
+        return say(s, 0, "rounding needs the complete sum");
     all_out(s, s->in[0]);
     return NULL;
 }
@@ -119,7 +119,7 @@ static const char *spread_reshape(const Spread *s) {
         s->out[0] = split(k);
         return NULL;
     }
-    return say(s, 0, "the shape that it gets has no dimension that begins there");
+    return say(s, 0, "the new shape has no dimension that starts at the same element");
 }
 
 static const char *spread_transpose(const Spread *s) {
@@ -134,8 +134,9 @@ static const char *spread_transpose(const Spread *s) {
 static const char *spread_along(const Spread *s) {
     const int64_t along = hd_int(&s->o->attrs, A_AXIS, 0);
     for (int i = 0; i < s->o->n_in; i++) {
-        if (s->in[i] != s->in[0]) return say(s, i, "its neighbours are not");
-        if (hd_layout_splits(s->in[i]) && dim_of(s->in[i]) == along) return say(s, i, "the op goes along it");
+        if (s->in[i] != s->in[0]) return say(s, i, "the other operands are laid out differently");
+        if (hd_layout_splits(s->in[i]) && dim_of(s->in[i]) == along)
+            return say(s, i, "the op runs along that dimension");
     }
     all_out(s, s->o->n_in ? s->in[0] : LAYOUT_WHOLE);
     return NULL;
@@ -146,12 +147,12 @@ static const char *spread_along(const Spread *s) {
 static const char *spread_reduced(const Spread *s) {
     const unsigned axes = hd_reduced_axes(s->o);
     const bool adds = s->o->kind != OP_REDUCE_MAX;
-    if (s->in[0] == LAYOUT_SUM && !adds) return say(s, 0, "the largest is that of the sum");
+    if (s->in[0] == LAYOUT_SUM && !adds) return say(s, 0, "a maximum needs the complete sum");
     s->out[0] = s->in[0];
     if (!hd_layout_splits(s->in[0])) return NULL;
     const int d = dim_of(s->in[0]), dropped = IN(0)->rank - OUT(0)->rank;
     if (axes >> d & 1) {
-        if (!adds) return say(s, 0, "a largest over ranks needs a collective of its own");
+        if (!adds) return say(s, 0, "a maximum over ranks has no collective");
         s->out[0] = LAYOUT_SUM;
         return NULL;
     }
@@ -185,7 +186,7 @@ static const char *spread_product(const Spread *s) {
     const Side of_b = hd_layout_splits(b) ? side_of(IN(1), dim_of(b), tb, &in_b) : OUTER;
     const int last = OUT(0)->rank - 1;
     if (a == LAYOUT_SUM || b == LAYOUT_SUM) { // linear in each of them
-        if (a != LAYOUT_WHOLE && b != LAYOUT_WHOLE) return say(s, 0, "both factors lack their sums");
+        if (a != LAYOUT_WHOLE && b != LAYOUT_WHOLE) return say(s, 0, "both factors are not whole");
         at = LAYOUT_SUM;
     } else if (hd_layout_splits(a) && of_a == INNER) {
         if (!hd_layout_splits(b) || of_b != INNER || in_a != in_b)
@@ -201,8 +202,8 @@ static const char *spread_product(const Spread *s) {
         at = split(last);
     }
     if (bias >= 0 && s->in[bias] != (at == split(last) ? split(IN(bias)->rank - 1) : LAYOUT_WHOLE))
-        return say(s, bias, "the product is laid out otherwise");
-    if (bias >= 0 && at == LAYOUT_SUM) return say(s, bias, "it would be added once on every rank");
+        return say(s, bias, "the matmul has another layout");
+    if (bias >= 0 && at == LAYOUT_SUM) return say(s, bias, "every rank would add it");
     all_out(s, at);
     return NULL;
 }
@@ -214,10 +215,10 @@ static const char *spread_rows(const Spread *s) {
     for (int i = 0; i < s->o->n_in; i++) {
         const char class = hd_operand_class(s->o, i);
         if (s->in[i] == LAYOUT_WHOLE) continue;
-        if (s->in[i] == LAYOUT_SUM) return say(s, i, "what is not linear in it takes the sum");
+        if (s->in[i] == LAYOUT_SUM) return say(s, i, "the op is not linear in it and needs the complete sum");
         const bool rows = class == 'd' || class == 's' || class == 'i';
         if (!rows || (class == 'd' && dim_of(s->in[i]) == IN(i)->rank - 1))
-            return say(s, i, rows ? "each of its rows is read whole" : "every row reads all of it");
+            return say(s, i, rows ? "the op reads each row whole" : "every row needs all of it");
         if (at != LAYOUT_WHOLE && at != s->in[i]) return say(s, i, "other operands are split along another dimension");
         at = s->in[i];
     }
@@ -233,7 +234,7 @@ static const char *spread_rows(const Spread *s) {
 
 // Heads stand one after another along the last dimension; the one before it is that of positions.
 static const char *spread_heads(const Spread *s) {
-    if (s->in[0] == LAYOUT_SUM) return say(s, 0, "what a rotation rounds is the sum");
+    if (s->in[0] == LAYOUT_SUM) return say(s, 0, "the rotation needs the complete sum");
     if (hd_layout_splits(s->in[0]) && dim_of(s->in[0]) == IN(0)->rank - 2)
         return say(s, 0, "a rank would count positions from 0");
     s->out[0] = s->in[0];
@@ -249,7 +250,7 @@ static const char *spread_attention(const Spread *s) {
     if (heads && packed) return say(s, 0, "q, k and v are packed in it");
     for (int i = 0; i < s->o->n_in; i++) {
         const int is = !heads ? split(0) : i == lse ? split(1) : i < n ? split(2) : LAYOUT_WHOLE;
-        if (s->in[i] != is) return say(s, i, "other operands are laid out otherwise");
+        if (s->in[i] != is) return say(s, i, "other operands have another layout");
     }
     all_out(s, at);
     if (lse < 0) s->out[1] = split(heads ? 1 : 0);
@@ -262,7 +263,7 @@ static const char *spread_embedding(const Spread *s) {
     const int table = s->in[0], index = s->in[1];
     if (table == LAYOUT_WHOLE && index != LAYOUT_SUM) s->out[0] = index;
     else if (index == LAYOUT_WHOLE && table == split(1)) s->out[0] = split(IN(1)->rank);
-    else return say(s, table == LAYOUT_WHOLE, "a rank would look up rows that another one has");
+    else return say(s, table == LAYOUT_WHOLE, "a rank would look up rows of another rank");
     return NULL;
 }
 
@@ -271,7 +272,7 @@ static const char *spread_embedding_grad(const Spread *s) {
     if (index == LAYOUT_WHOLE && (rows == LAYOUT_WHOLE || rows == LAYOUT_SUM)) all_out(s, rows);
     else if (index == LAYOUT_WHOLE && rows == split(IN(0)->rank - 1)) all_out(s, split(1));
     else if (hd_layout_splits(index) && rows == index) all_out(s, LAYOUT_SUM);
-    else return say(s, 0, "its rows and their indices are laid out differently");
+    else return say(s, 0, "the rows and their indices have different layouts");
     return NULL;
 }
 
@@ -289,7 +290,7 @@ static const char *same_layout(const Spread *s, int *at) {
     *at = p ? hd_layout_at(p->layout, s->axis) : LAYOUT_WHOLE;
     for (int i = 1; hd_op_param(s->o, i); i++)
         if (*at != LAYOUT_WHOLE || hd_layout_at(hd_op_param(s->o, i)->layout, s->axis) != LAYOUT_WHOLE)
-            return "parameters that are split are no matrix together: set train.products = separate";
+            return "split parameters cannot be merged into one matrix: set train.products = separate";
     return NULL;
 }
 
@@ -299,7 +300,7 @@ static const char *spread_grad(const Spread *s) {
     int at;
     const char *e = same_layout(s, &at);
     if (e || s->in[0] == at) return e;
-    return say(s, 0, at == LAYOUT_WHOLE ? "every rank has all of the parameter, and needs all of its gradient"
+    return say(s, 0, at == LAYOUT_WHOLE ? "every rank holds the whole parameter and needs its whole gradient"
                                         : "it is the gradient of a part of the parameter");
 }
 

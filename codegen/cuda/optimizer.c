@@ -96,6 +96,10 @@ void hd_cuda_print_random(Emit *e, const Op *o) {
                    hd_sprintf(e->a, "%lld", ll(hd_int(&o->attrs, A_STRIDE, 0))));
 }
 
+static const char *rate_text(Emit *e, double scale) { // no compiler leaves out a rounded product by 1
+    return scale == 1 ? "lr" : hd_sprintf(e->a, "__fmul_rn(lr, %s)", number(e, scale, false));
+}
+
 // A template around the kernel's ops; the states are its last arguments.
 void hd_cuda_print_update(Emit *e, const Op *o) {
     const Func *k = hd_update_kernel(o);
@@ -115,11 +119,11 @@ void hd_cuda_print_update(Emit *e, const Op *o) {
                                      "#define UP_T %s\n#define UP_COMPUTE %d\n#define UP_VEC 4\n#define UP_STATES "
                                      "%d\n"
                                      "#define UP_FORMALS %s\n#define UP_LIST %s\n#define UP_DECAY %s\n"
-                                     "#define UP_RATE %s\n",
+                                     "#define UP_RATE(lr) %s\n",
                                      hd_cuda_type(compute), weights != NULL, states, states ? formals.text : "",
                                      states ? list.text : "0",
                                      number(e, hd_float(&o->attrs, A_WEIGHT_DECAY, 0), false),
-                                     number(e, hd_float(&o->attrs, A_LR_SCALE, 1), false));
+                                     rate_text(e, hd_float(&o->attrs, A_LR_SCALE, 1)));
     const char *body = hd_emit_update(e, k, "    ", "state[", "]");
     name = hd_cuda_name(e, name, hd_sprintf(e->a, "%s%s", numbers, body));
     const char *text = hd_sprintf(

@@ -205,11 +205,11 @@ Change hd_pass_fp8(Module *m, PassCx *cx) {
     if (!target_can(&s)) return FAILED;
     for (Func *f = m->funcs; f; f = f->next)
         if (!f->is_kernel) walk(&s, f, cx->scratch);
-    if (s.failed || !hd_places_found(&s.places, "no matrix product of the forward pass is there") ||
-        !hd_places_found(&s.except, "no matrix product of a place of fp8 is there"))
+    if (s.failed || !hd_places_found(&s.places, "it has no matmul of the forward pass") ||
+        !hd_places_found(&s.except, "it has no matmul of a place of fp8"))
         return FAILED;
     if (!s.any) {
-        hd_error(m->cx, s.train, "fp8.except leaves out every product of the places of fp8");
+        hd_error(m->cx, s.train, "fp8.except leaves out every matmul of the places of fp8");
         return FAILED;
     }
     if (s.changed) mark_model(&s, cx->scratch);

@@ -205,7 +205,8 @@ void hd_flow_norm(Flow *w, const Op *o) {
         }
     }
     if (o->kind == OP_GRAD_NORM && owns_any(w)) {
-        hd_plan_wrong(c, o, o->span, "is the norm of what one rank has: others have other parts of parameters");
+        hd_plan_wrong(c, o, o->span,
+                      "covers the gradients of one rank, and other ranks hold other parts of the parameters");
         return;
     }
     if (o->kind == OP_SQUARE_SUMS && (!split_axes(w) || owns_any(w))) return; // check_parts

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Models of Hugging Face: the .hd files that heddlec --from-hf writes, against the published models' tensors and
 numbers of parameters; what it refuses; --init-missing, --init-ignore and --init-rename; config.json at --init and
---export. Usage: from_hf.py ROOT HEDDLEC [CASE...]. Cases as in cases.py. tests/gpu/hf_models.py compares with
+--export. Usage: from_hf.py ROOT HEDDLEC [CASE...]. Cases as in cases.py. hf_models.py compares with
 transformers itself.
 """
 import json

@@ -62,12 +62,12 @@ def loss_of(model, x, y, dtype=None):
     return torch.nn.functional.cross_entropy(logits.float().flatten(0, 1), y.flatten())
 
 
-def torch_losses(model, x, y, dtype):
-    """50 steps of PyTorch: decay for matrices alone, clipping to 1; every step sees all windows."""
+def torch_losses(model, x, y, steps, dtype=None):
+    """Steps of PyTorch: decay for matrices alone, clipping to 1; every step sees all windows."""
     groups = [{"params": [p for p in model.parameters() if p.dim() >= 2], "weight_decay": 0.1},
               {"params": [p for p in model.parameters() if p.dim() < 2], "weight_decay": 0.0}]
     optimizer, losses = torch.optim.AdamW(groups, lr=LR, betas=(0.9, 0.95), eps=1e-8), []
-    for _ in range(STEPS):
+    for _ in range(steps):
         optimizer.zero_grad()
         loss = loss_of(model, x, y, dtype)
         loss.backward()
@@ -115,7 +115,7 @@ def compare(root, heddlec, folder, tied):
         run(compiled(root, heddlec, folder, tied, compute), f"--steps={STEPS}", f"--init={at('one')}", f"--data={data}",
             "--format=u32", f"--log={log}")
         again = LlamaForCausalLM.from_pretrained(at("one"), attn_implementation="eager").float().train()
-        pairs = list(zip(lines(log, "loss"), torch_losses(again, x, y, dtype)))
+        pairs = list(zip(lines(log, "loss"), torch_losses(again, x, y, STEPS, dtype)))
         print(f"{name}, {compute}: PyTorch's loss goes from {pairs[0][1]:.5f} to {pairs[-1][1]:.5f}")
         expect(f"{name}, {compute}: {len(pairs)} steps, largest relative difference",
                max(math.inf if len(pairs) != STEPS else abs(a - b) / b for a, b in pairs), bound)

@@ -2,14 +2,15 @@
 // fused, so that both targets give the same bits.
 // Written before this text: UP_KERNEL (name), UP_ONE (function of one element), UP_T (type of the compute weights),
 // UP_COMPUTE (1: they are apart from the master weights), UP_VEC (4, or 1 where a buffer is not aligned), UP_STATES,
-// UP_FORMALS and UP_LIST (the states, as further arguments), UP_DECAY and UP_RATE (f32 literals). Grid
+// UP_FORMALS and UP_LIST (the states, as further arguments), UP_DECAY (an f32 literal), UP_RATE (the rate of
+// these parameters from that of the step). Grid
 // (ceil(count / (256 * UP_VEC)), 1, 1), 256 threads. Elements [0, decayed) decay.
 extern "C" __global__ void __launch_bounds__(256)
     UP_KERNEL(const float *grad, float *master, UP_T *compute, const float *scalars, i64 count,
               i64 decayed UP_FORMALS) {
     enter();
     float *const states[UP_STATES + 1] = {UP_LIST};
-    const float rate = __fmul_rn(scalars[0], UP_RATE), factor = scalars[1], c1 = scalars[2], c2 = scalars[3];
+    const float rate = UP_RATE(scalars[0]), factor = scalars[1], c1 = scalars[2], c2 = scalars[3];
     const i64 at = ((i64)blockIdx.x * 256 + threadIdx.x) * UP_VEC;
     if (at + UP_VEC <= count) {
         Raw<float, UP_VEC> g, p, s[UP_STATES + 1];

@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
 """Models of transformers with random weights, through heddlec --from-hf and back.
-Usage: hf_models.py HEDDLEC [MODEL...]. Needs torch, transformers and safetensors, and no GPU.
+Usage: python3 -P hf_models.py HEDDLEC [MODEL...]. Needs torch, transformers and safetensors.
 
 For each model: the loss of a validation (f32: 1e-6), 5 steps of training beside PyTorch's own autograd and AdamW (f32:
 1e-5), and --export=DIR --as=hf, which from_pretrained loads with no missing and no unexpected key and with the same
 logits. --init says no difference from config.json, and one where theta was changed.
 """
-import json
 import os
 import struct
 import subprocess
@@ -16,7 +15,10 @@ import tempfile
 import torch
 import transformers
 
-SEQ, WINDOWS, STEPS, LR = 24, 4, 5, 1e-3
+sys.path.append(os.path.dirname(os.path.abspath(__file__)))  # last: `numbers` is Python's
+from hf_llama import LR, expect, lines, loss_of, torch_losses
+
+SEQ, WINDOWS, STEPS = 24, 4, 5
 SIZES = dict(vocab_size=300, hidden_size=64, intermediate_size=160, num_hidden_layers=4, num_attention_heads=4,
              num_key_value_heads=2, max_position_embeddings=96, initializer_range=0.1)
 LLAMA3 = dict(rope_type="llama3", rope_theta=500.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
@@ -67,35 +69,6 @@ def run(*args):
     return r.stderr.decode()
 
 
-def values(path, key):
-    with open(path) as f:
-        return [v[key] for v in map(json.loads, f) if key in v]
-
-
-def loss_of(model, x, y):
-    return torch.nn.functional.cross_entropy(model(x).logits.float().flatten(0, 1), y.flatten())
-
-
-def torch_losses(model, x, y):
-    groups = [{"params": [p for p in model.parameters() if p.dim() >= 2], "weight_decay": 0.1},
-              {"params": [p for p in model.parameters() if p.dim() < 2], "weight_decay": 0.0}]
-    optimizer, losses = torch.optim.AdamW(groups, lr=LR, betas=(0.9, 0.95), eps=1e-8), []
-    for _ in range(STEPS):
-        optimizer.zero_grad()
-        loss = loss_of(model, x, y)
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        losses.append(loss.item())
-    return losses
-
-
-def expect(what, got, bound):
-    print(f"{what}: {got:.3g} (bound {bound:g})")
-    if not got <= bound:
-        sys.exit(f"{what}: {got} is above {bound}")
-
-
 def compare(heddlec, name, folder):
     model, at = made(name), lambda *names: os.path.join(folder, *names)
     model.save_pretrained(at("there"))
@@ -114,7 +87,7 @@ def compare(heddlec, name, folder):
                f"--export={at('back')}", "--as=hf")
     if "note:" in said:
         sys.exit(f"{name}: {said}")
-    expect(f"{name}: loss {want:.7f}, relative difference", abs(values(at("log"), "val_loss")[-1] - want) / want, 1e-6)
+    expect(f"{name}: loss {want:.7f}, relative difference", abs(lines(at("log"), "val_loss")[-1] - want) / want, 1e-6)
     back, info = type(model).from_pretrained(at("back"), output_loading_info=True, attn_implementation="eager")
     wrong = {k: v for k, v in info.items() if v}
     if wrong:
@@ -122,7 +95,7 @@ def compare(heddlec, name, folder):
     with torch.no_grad():
         expect(f"{name}: largest difference of logits", (back.float().eval()(x).logits - logits).abs().max().item(), 0)
     run(at("program"), *common, f"--steps={STEPS}", f"--data={at('tokens.bin')}", f"--log={at('train')}")
-    pairs = list(zip(values(at("train"), "loss"), torch_losses(model.train(), x, y)))
+    pairs = list(zip(lines(at("train"), "loss"), torch_losses(model.train(), x, y, STEPS)))
     expect(f"{name}: {len(pairs)} steps from {pairs[0][1]:.5f} to {pairs[-1][1]:.5f}, relative difference",
            max(abs(a - b) / b for a, b in pairs), 1e-5)
     if not name.startswith("gpt2"):
