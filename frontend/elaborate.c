@@ -197,22 +197,18 @@ static bool set_file_name(Front *f, const Instance *i, Symbol *s, const Node *de
 }
 
 // The dimension that `size over AXIS` splits: with several ranks along the axis each has an equal part of it.
-static bool set_over(Front *f, Symbol *s, const Node *shape) {
-    int64_t dims[N_AXES];
-    Axes over = 0;
+static bool set_over(Front *f, Instance *i, Symbol *s, const Node *shape) {
+    int64_t dims[N_AXES], size;
+    Axes over = 0, of;
     for (int k = 0; k < shape->n; k++) {
         const Node *d = shape->kids[k];
-        if (d->kind != N_OVER) continue;
-        const int axis = hd_axis_called(d->name);
-        if (strcmp(d->text, "over") != 0)
-            return hd_front_error(f, d->span, "a dimension is SIZE or SIZE over AXIS, not SIZE %s", d->text);
-        if (axis == N_AXES || !(HD_OWN_AXES >> axis & 1))
-            return hd_front_error(f, d->span, "a dimension can be split over %s, not over '%s'",
-                                  hd_axes_text(f->arena, HD_OWN_AXES), d->name);
-        if (over >> axis & 1)
-            return hd_front_error(f, d->span, "parameter '%s' is split over %s twice", s->name, d->name);
-        over |= 1u << axis;
-        dims[axis] = k;
+        if (!hd_lower_size(f, i, d, "a dimension of a parameter", &size, &of)) return false;
+        if (over & of)
+            return hd_front_error(f, d->span, "parameter '%s' is split over %s twice", s->name,
+                                  hd_axes_text(f->arena, over & of));
+        over |= of;
+        for (int a = 0; a < N_AXES; a++)
+            if (of >> a & 1) dims[a] = k;
     }
     int n = 0;
     for (int a = 0; a < N_AXES; a++)
@@ -233,7 +229,7 @@ static bool make_param(Front *f, Instance *i, Member *m) {
         // members have distinct, unreserved names
         HD_BUG("the name of parameter %s is taken", join(f, i->path, decl->name));
     if (!set_init(f, i, s, decl->b) || !set_marks(f, s, decl) || !set_file_name(f, i, s, decl)) return false;
-    if (!set_over(f, s, decl->a)) return false;
+    if (!set_over(f, i, s, decl->a)) return false;
     hd_set_int(f->cx, &s->attrs, A_INDEX, f->params.n);
     s->loc = (Loc){i->path[0] ? i->path : "root", f->file, hd_front_line(f, decl->span)};
     s->span = hd_front_site(f, decl->span);
@@ -265,7 +261,7 @@ static Val given_arg(Front *f, Instance *from, const RepeatIndex *index, const N
     const RepeatIndex *outer = f->index;
     f->index = index;
     if (index) hd_bindings_add(f->arena, &from->args, index->binding);
-    Val v = hd_lower_expr(f, from, arg);
+    Val v = hd_lower_given(f, from, arg);
     hd_bindings_cut(f->arena, &from->args, n);
     f->index = outer;
     return v;

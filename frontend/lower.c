@@ -112,41 +112,6 @@ static Val eval_dot(Front *f, Instance *scope, const Node *n) {
                         hd_suggest(f, n->name, &names), hd_list_names(f, &names));
 }
 
-// --- numbers
-
-bool hd_lower_int(Front *f, Instance *scope, const Node *n, const char *what, int64_t *i) {
-    Val v = hd_lower_expr(f, scope, n);
-    if (v.kind == VAL_INT) {
-        *i = v.i;
-        return true;
-    }
-    if (v.kind == VAL_BAD) return false;
-    if (v.inexact)
-        hd_front_error(f, n->span, "%s must be an integer: %lld does not divide %lld", what, (long long)v.den,
-                       (long long)v.num);
-    else hd_front_error(f, n->span, "%s must be an integer, not %s", what, hd_val_text(f, v));
-    return false;
-}
-
-const Type *hd_lower_type(Front *f, Instance *scope, const Node *dims, DType dt, const char *what) {
-    int64_t dim[HD_MAX_RANK];
-    if (dims->n > HD_MAX_RANK) {
-        hd_front_error(f, dims->span, "%s has at most %d axes, not %d", what, HD_MAX_RANK, dims->n);
-        return NULL;
-    }
-    const char *of = hd_sprintf(f->arena, "a dimension of %s", what);
-    for (int k = 0; k < dims->n; k++) {
-        const Node *size = dims->kids[k]->kind == N_OVER ? dims->kids[k]->a : dims->kids[k];
-        if (!hd_lower_int(f, scope, size, of, &dim[k])) return NULL;
-        if (dim[k] >= 1) continue;
-        hd_front_error(f, size->span, "%s must be at least 1, not %lld", of, (long long)dim[k]);
-        return NULL;
-    }
-    const Type *t = hd_type(f->cx, dt, dims->n, dim);
-    if (!t) hd_front_error(f, dims->span, "%s of this shape exceeds 2^60 bytes", what);
-    return t;
-}
-
 // --- functions
 
 typedef enum { NEXT, RETURNED, FAILED } Flow;

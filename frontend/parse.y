@@ -114,7 +114,7 @@ static Node *integer(Parser *p, Span s, int64_t i) {
 
 %type <node> file item module arguments argument_list argument members member instance param marks fn when else type
 %type <node> dims shape sizes size block statements statement names values train schedule settings setting
-%type <node> call_arguments call_list call_argument expr
+%type <node> sized_arguments sized_list sized call_list call_argument expr
 %type <node> as choice other fn_arguments fn_argument_list fn_argument set
 %type <name> path
 
@@ -161,10 +161,10 @@ other: %empty                     { $$ = NULL; }
     | ELSE '{' members '}'        { $$ = group(p, @members, $members); }
     | ELSE choice                 { $$ = group(p, @choice, list_of(p, @choice, $choice)); }
     ;
-instance: NAME call_arguments as
-      { $$ = make(p, N_MEMBER, @NAME, NULL, NULL, $as, NULL, $call_arguments); $$->text = $NAME; }
-    | REPEAT '(' expr ')' NAME call_arguments as
-      { $$ = repeat(p, @NAME, $expr, $as, $call_arguments); $$->text = $NAME; }
+instance: NAME sized_arguments as
+      { $$ = make(p, N_MEMBER, @NAME, NULL, NULL, $as, NULL, $sized_arguments); $$->text = $NAME; }
+    | REPEAT '(' expr ')' NAME sized_arguments as
+      { $$ = repeat(p, @NAME, $expr, $as, $sized_arguments); $$->text = $NAME; }
     ;
 param: PARAM NAME ':' shape '=' expr as marks ';'  { $$ = make(p, N_PARAM, @NAME, $NAME, $shape, $expr, $as, $marks); }
     ;
@@ -248,9 +248,15 @@ path: NAME | TRAIN | SCHEDULE
     | path '.' NAME               { $$ = hd_internf(p->cx, "%s.%s", $1, $NAME); }
     ;
 
-call_arguments: %empty            { $$ = list(p, @$); }
+sized_arguments: %empty           { $$ = list(p, @$); }
     | '(' ')'                     { $$ = list(p, @$); }
-    | '(' call_list ')'           { $$ = $2; }
+    | '(' sized_list ')'          { $$ = $2; }
+    ;
+sized_list: sized                 { $$ = list_of(p, @$, $1); }
+    | sized_list ',' sized        { $$ = add(p, $1, $3); }
+    ;
+sized: size
+    | NAME '=' size               { $$ = make(p, N_NAMED, @NAME, $NAME, $size, NULL, NULL, NULL); }
     ;
 call_list: call_argument          { $$ = list_of(p, @$, $1); }
     | call_list ',' call_argument { $$ = add(p, $1, $3); }

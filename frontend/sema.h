@@ -6,6 +6,7 @@
 #include "frontend/ast.h"
 #include "frontend/frontend.h"
 #include "frontend/names.h"
+#include "ir/mesh.h"
 
 typedef struct Instance Instance;
 typedef enum {
@@ -24,6 +25,7 @@ struct Val {
     ValKind kind;
     bool inexact;         // FLOAT: made by an integer division with a remainder, num / den
     int n;                // TEXT, LIST and REPEAT: how many
+    Axes over;            // INT: a dimension of that size is split over these axes
     union {
         int64_t i;
         double f;
@@ -182,6 +184,9 @@ Val hd_lower_expr(Front *f, Instance *scope, const Node *n); // outside of funct
 // does the file give the name another meaning here?
 bool hd_lower_hidden(Front *f, const Instance *scope, const char *name);
 bool hd_lower_int(Front *f, Instance *scope, const Node *n, const char *what, int64_t *i);
+Val hd_lower_given(Front *f, Instance *scope, const Node *n); // an argument of a module: it may say `over AXIS`
+// An integer that may say `over AXIS`, itself or as the argument that it names. *over: these axes, unless NULL.
+bool hd_lower_size(Front *f, Instance *scope, const Node *n, const char *what, int64_t *i, Axes *over);
 const Type *hd_lower_type(Front *f, Instance *scope, const Node *dims, DType dt, const char *what);
 bool hd_lower_loss(Front *f);
 Val hd_lower_call(Front *f, const Node *fn, const Val *args); // a function of a file

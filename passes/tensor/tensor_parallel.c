@@ -101,9 +101,11 @@ static bool lay_out_params(Partition *p) {
     const char *axis = hd_axis_name(p->axis);
     return hd_error(p->m->cx, first ? first->span : (Span){0},
                     "the mesh has %lld ranks along %s, and no parameter is split over it%s%s%s: write "
-                    "`[rows over %s, columns]` or `[rows, columns over %s]` in its declaration, or take %s = 1",
+                    "`[rows over %s, columns]` or `[rows, columns over %s]` in its declaration, `Linear(in, out over "
+                    "%s)` or `Linear(in over %s, out)` where it is one of that module, or take %s = 1",
                     ll(p->mesh.size[p->axis]), axis, first ? "; the first that can be is @" : "",
-                    first ? first->name : "", first ? "" : ", since there is none", axis, axis, axis);
+                    first ? first->name : "", first ? "" : ", since there is none", axis, axis, axis, axis,
+                    axis);
 }
 
 // --- sums

@@ -25,6 +25,8 @@ import tempfile
 STEPS = 4
 LLAMA = dict(layers=2, dim=32, heads=4, kv_heads=4, hidden=64, seq=8, vocab=40)
 LLAMA3 = dict(layers=2, dim=32, heads=8, kv_heads=4, hidden=48, seq=8, vocab=40, tied="true")
+GPT2 = dict(layers=2, dim=32, heads=4, seq=8, vocab=40, packed=0)
+MODELS = {"llama": LLAMA, "llama3": LLAMA3, "gpt2": GPT2}
 PLAIN = {"train.compute": "f32", "train.lr": "1e-2", "train.warmup": 0, "schedule.fsdp.unit": "Block"}
 SCHEDULES = [{"schedule.fsdp": s, "schedule.graph": g, "schedule.recompute": r} for s, g, r in (
     ("none", "none", "none"), ("zero3", "step", "Block.mlp"), ("zero1", "unit", "none"), ("zero2", "step", "none"),
@@ -58,9 +60,8 @@ class Bench:
     def compile(self, model, mesh, more, *options):
         self.n += 1
         output = os.path.join(self.folder, f"p{self.n}")
-        sizes = LLAMA if model == "llama" else LLAMA3
         readers = ranks({a: n for a, n in mesh.items() if a != "tensor"})
-        sets = {**sizes, **PLAIN, "train.batch": 2, "train.accumulate": 4 // readers, **on(mesh), **more}
+        sets = {**MODELS[model], **PLAIN, "train.batch": 2, "train.accumulate": 4 // readers, **on(mesh), **more}
         call(self.heddlec, f"{self.root}/examples/{model}/{model}.hd", "-o", output, "--target=host", *options,
              *[x for name, v in sets.items() for x in ("--set", f"{name}={v}")])
         return output
@@ -245,6 +246,7 @@ def main():
         wrong = agree(bench, "llama", meshes, SCHEDULES if everything else SCHEDULES[:2])
         if everything:
             wrong += agree(bench, "llama3", meshes, SCHEDULES)
+        wrong += agree(bench, "gpt2", meshes, SCHEDULES if everything else SCHEDULES[1:2])
         wrong += norm_of_one_rank(bench, opt)
         wrong += starts_alike(bench, dict(tensor=2, shard=2))
         choices = [({}, "none"), (dict(tensor=2, shard=2), "zero3"), (dict(tensor=2), "none")]
