@@ -89,6 +89,11 @@ int hd_attention_operands(const Op *o) {
     return (hd_has(&o->attrs, A_PACKED) ? 1 : 3) + (hd_is_backward(o) ? 3 : 0);
 }
 
+int hd_keys_operand(const Op *o) {
+    const bool apart = hd_op_is(o, TRAIT_ATTENTION) && !hd_has(&o->attrs, A_PACKED);
+    return apart ? 1 + hd_is_backward(o) : -1;
+}
+
 Value *hd_attention_starts(const Op *o) {
     const int at = hd_attention_operands(o);
     return hd_has(&o->attrs, A_DOCUMENTS) && at < o->n_in ? o->in[at] : NULL;

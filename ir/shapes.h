@@ -41,6 +41,7 @@ AttentionShape hd_attention_shape(const Op *o); // of attention and attention_gr
 double hd_attention_pairs(const AttentionShape *s);
 bool hd_attention_masked(const AttentionShape *s);   // by more than causality: a window or documents
 int hd_attention_operands(const Op *o);             // without starts of documents and the key of its dropout
+int hd_keys_operand(const Op *o);                   // k, and the one after it is v; -1: there is none, or it is packed
 Value *hd_attention_starts(const Op *o);            // of documents; NULL: it has none
 bool hd_attention_on(const Op *o, const char *impl); // whether `impl` or `else` names it
 bool hd_attention_suits_tensor_cores(const AttentionShape *s);

@@ -190,10 +190,12 @@ static const char *spread_product(const Spread *s) {
         at = LAYOUT_SUM;
     } else if (hd_layout_splits(a) && of_a == INNER) {
         if (!hd_layout_splits(b) || of_b != INNER || in_a != in_b)
-            return say(s, 0, "the other factor is not split along the inner dimension");
+            return say(s, 0, "the other factor is not split along the inner dimension: split the columns of these "
+                             "weights, `[rows, columns over AXIS]` or `Linear(in over AXIS, out)`");
         at = LAYOUT_SUM;
     } else if (hd_layout_splits(b) && of_b == INNER) {
-        return say(s, 1, "the other factor is not split along the inner dimension");
+        return say(s, 1, "the other factor is not split along the inner dimension: split the rows of the weights that "
+                         "made it, or leave these weights whole");
     } else if (hd_layout_splits(a)) {
         if (b != LAYOUT_WHOLE) return say(s, 1, "the other factor is split as well");
         at = split(ta ? 0 : dim_of(a));
@@ -218,7 +220,8 @@ static const char *spread_rows(const Spread *s) {
         if (s->in[i] == LAYOUT_SUM) return say(s, i, "the op is not linear in it and needs the complete sum");
         const bool rows = class == 'd' || class == 's' || class == 'i';
         if (!rows || (class == 'd' && dim_of(s->in[i]) == IN(i)->rank - 1))
-            return say(s, i, rows ? "the op reads each row whole" : "every row needs all of it");
+            return say(s, i, rows ? "the op reads each row whole: leave the weights that made it whole"
+                                  : "every row needs all of it");
         if (at != LAYOUT_WHOLE && at != s->in[i]) return say(s, i, "other operands are split along another dimension");
         at = s->in[i];
     }
@@ -242,18 +245,30 @@ static const char *spread_heads(const Spread *s) {
 }
 
 // By sequences, or by heads: along the last dimension of q, k, v, o and their gradients, along the heads of the lse.
+// Where all heads read one kv head, k and v are whole, and a rank has terms of their gradients.
 static const char *spread_attention(const Spread *s) {
     const int n = hd_attention_operands(s->o), lse = s->o->kind == OP_ATTENTION_GRAD ? n - 1 : -1, at = s->in[0];
+    const int k = hd_keys_operand(s->o);
     const bool packed = hd_has(&s->o->attrs, A_PACKED);
-    if (at == LAYOUT_WHOLE || at == LAYOUT_SUM || dim_of(at) == 1 || hd_has(&s->o->attrs, A_P)) return needs_whole(s);
-    const bool heads = dim_of(at) == 2;
+    const bool heads = at == split(2);
+    if (heads && hd_has(&s->o->attrs, A_P))
+        return say(s, 0, "its dropout draws numbers for all heads: set the dropout of attention to 0, or leave the "
+                         "weights of q, k and v whole");
+    if (at == LAYOUT_WHOLE)
+        for (int i = 1; i < n; i++)
+            if (hd_layout_splits(s->in[i]))
+                return say(s, i, "operand 0 is whole: split the weights of q, k and v alike");
+    if (!hd_layout_splits(at) || at == split(1) || hd_has(&s->o->attrs, A_P)) return needs_whole(s);
     if (heads && packed) return say(s, 0, "q, k and v are packed in it");
+    const bool shared = heads && hd_int(&s->o->attrs, A_KV_HEADS, 0) == 1 && s->in[k] == LAYOUT_WHOLE;
     for (int i = 0; i < s->o->n_in; i++) {
-        const int is = !heads ? split(0) : i == lse ? split(1) : i < n ? split(2) : LAYOUT_WHOLE;
+        const bool whole = i >= n || (shared && (i == k || i == k + 1));
+        const int is = !heads ? split(0) : i == lse ? split(1) : whole ? LAYOUT_WHOLE : split(2);
         if (s->in[i] != is) return say(s, i, "other operands have another layout");
     }
     all_out(s, at);
     if (lse < 0) s->out[1] = split(heads ? 1 : 0);
+    for (int i = 1; shared && lse >= 0 && i < s->o->n_out; i++) s->out[i] = LAYOUT_SUM;
     return NULL;
 }
 
@@ -263,7 +278,8 @@ static const char *spread_embedding(const Spread *s) {
     const int table = s->in[0], index = s->in[1];
     if (table == LAYOUT_WHOLE && index != LAYOUT_SUM) s->out[0] = index;
     else if (index == LAYOUT_WHOLE && table == split(1)) s->out[0] = split(IN(1)->rank);
-    else return say(s, table == LAYOUT_WHOLE, "a rank would look up rows of another rank");
+    else return say(s, table == LAYOUT_WHOLE, "a rank would look up rows of another rank: leave the rows of the table "
+                                              "whole");
     return NULL;
 }
 
@@ -274,6 +290,13 @@ static const char *spread_embedding_grad(const Spread *s) {
     else if (hd_layout_splits(index) && rows == index) all_out(s, LAYOUT_SUM);
     else return say(s, 0, "the rows and their indices have different layouts");
     return NULL;
+}
+
+// Rows of logits: the sum of exponentials is over all of the vocabulary.
+static const char *spread_loss(const Spread *s) {
+    if (hd_layout_splits(s->in[0]))
+        return say(s, 0, "the loss reads all logits of a row: leave the weights that make the logits whole");
+    return needs_whole(s);
 }
 
 // --- storage

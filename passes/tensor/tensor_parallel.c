@@ -18,6 +18,7 @@
 #include "passes/tensor/tensor_parallel.h"
 #include "ir/base/ints.h"
 #include "ir/layout.h"
+#include "ir/shapes.h"
 #include "passes/pass.h"
 #include "passes/verify/program.h"
 #include <string.h>
@@ -181,6 +182,12 @@ static bool divide_heads(Partition *p, Op *o) {
                         "train.products = separate", o->loc.path ? o->loc.path : "a value", hd_axis_name(p->axis));
     for (int i = 0; i < 2; i++) {
         const int64_t n = hd_int(&o->attrs, counts[i].at, 0);
+        const int k = counts[i].at == A_KV_HEADS ? hd_keys_operand(o) : -1;
+        if (k >= 0 && hd_layout_at(o->in[k]->layout, p->axis) == LAYOUT_WHOLE) continue; // all heads read the one
+        if (k >= 0 && n == 1)
+            return hd_error(p->m->cx, o->span, "%s of %s has one kv head, which %lld ranks along %s cannot split: "
+                            "leave the weights of k and v whole", hd_op_info(o->kind)->mnemonic,
+                            o->loc.path ? o->loc.path : "a value", ll(ranks), hd_axis_name(p->axis));
         if (n % ranks)
             return hd_error(p->m->cx, o->span, "%s of %s has %lld %s, which do not divide by the %lld ranks along %s: "
                             "take a number of ranks that divides them", hd_op_info(o->kind)->mnemonic,

@@ -4,6 +4,7 @@
 // collective of values changes the layout alone. So a plan of ranks that share the work has the terms of the model on
 // one device, or it computes something else.
 #include "ir/layout.h"
+#include "ir/shapes.h"
 #include "passes/verify/term_walk.h"
 
 const Type *hd_term_whole_type(const TermWalk *w, const Symbol *p) {
@@ -40,13 +41,13 @@ static bool spread(TermWalk *w, const Op *o, const Op *by, const Layout *in, Lay
     return true;
 }
 
-static void scale_heads(TermWalk *w, Op *o, Layout result) {
+static void scale_heads(TermWalk *w, Op *o, const Layout *in, Layout result) {
     static const AttrId counts[] = {A_HEADS, A_KV_HEADS};
-    const int rank = o->out[0]->type->rank;
+    const int rank = o->out[0]->type->rank, k = hd_keys_operand(o);
     o->attrs = hd_attrs_copy(w->t.cx, &o->attrs);
     for (int a = 0; a < N_AXES; a++)
         for (int i = 0; i < 2 && hd_layout_at(result, a) == LAYOUT_SPLIT + rank - 1; i++)
-            if (hd_has(&o->attrs, counts[i]))
+            if (hd_has(&o->attrs, counts[i]) && !(i && k >= 0 && hd_layout_at(in[k], a) == LAYOUT_WHOLE))
                 hd_set_int(w->t.cx, &o->attrs, counts[i], hd_int(&o->attrs, counts[i], 0) * w->mesh.size[a]);
 }
 
@@ -70,7 +71,7 @@ static const Op *whole_op(TermWalk *w, const Op *o, const Layout *in, const Layo
         x->out[i] = whole_value(w, o->out[i], out[i + first]);
         x->out[i]->def = x;
     }
-    if (o->n_out && hd_has(&o->attrs, A_HEADS)) scale_heads(w, x, out[first]);
+    if (o->n_out && hd_has(&o->attrs, A_HEADS)) scale_heads(w, x, in, out[first]);
     return x;
 }
 

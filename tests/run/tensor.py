@@ -3,8 +3,9 @@
 
 usage: tensor.py ROOT HEDDLEC HEDDLE_OPT [--all]
 
-- For each mesh with the axis `tensor` all schedules have one digest. In f32 the losses agree with one rank on the same
-  global batch to a relative 1e-6, the norms to 1e-5. What the plan computes has the hash of the plan of one rank.
+- For each mesh with the axis `tensor` all schedules, also those with offload, have one digest. In f32 the losses agree
+  with one rank on the same global batch to a relative 1e-6, the norms to 1e-5. What the plan computes has the hash of
+  the plan of one rank. One model has windows and dropout.
 - Initial parameters, which the digest shows where nothing is learnt, are those of one rank bit for bit.
 - A checkpoint of one mesh continues on the next one of a list, with ranks of the axis `tensor` alone, too: the losses
   are those of a run that did not stop.
@@ -26,11 +27,15 @@ STEPS = 4
 LLAMA = dict(layers=2, dim=32, heads=4, kv_heads=4, hidden=64, seq=8, vocab=40)
 LLAMA3 = dict(layers=2, dim=32, heads=8, kv_heads=4, hidden=48, seq=8, vocab=40, tied="true")
 GPT2 = dict(layers=2, dim=32, heads=4, seq=8, vocab=40, packed=0)
-MODELS = {"llama": LLAMA, "llama3": LLAMA3, "gpt2": GPT2}
+MODELS = {"llama": ("examples/llama/llama.hd", LLAMA), "llama3": ("examples/llama3/llama3.hd", LLAMA3),
+          "gpt2": ("examples/gpt2/gpt2.hd", GPT2), "windows and dropout": ("tests/run/tensor.hd", {}),
+          "one kv head": ("tests/run/tensor.hd", dict(kv_heads=1, drop=0.0))}
 PLAIN = {"train.compute": "f32", "train.lr": "1e-2", "train.warmup": 0, "schedule.fsdp.unit": "Block"}
 SCHEDULES = [{"schedule.fsdp": s, "schedule.graph": g, "schedule.recompute": r} for s, g, r in (
     ("none", "none", "none"), ("zero3", "step", "Block.mlp"), ("zero1", "unit", "none"), ("zero2", "step", "none"),
     ("zero3", "Block.attn", "Block"), ("none", "step", "Block.attn"))]
+OFFLOAD = {"schedule.offload": "Block", "schedule.offload.margin": 0, "schedule.offload.min_size": 0}
+SCHEDULES += [{**SCHEDULES[0], **OFFLOAD}, {**SCHEDULES[1], **OFFLOAD}, {**SCHEDULES[4], **OFFLOAD}]
 
 
 def call(*command, ok=True, **env):
@@ -61,8 +66,9 @@ class Bench:
         self.n += 1
         output = os.path.join(self.folder, f"p{self.n}")
         readers = ranks({a: n for a, n in mesh.items() if a != "tensor"})
-        sets = {**MODELS[model], **PLAIN, "train.batch": 2, "train.accumulate": 4 // readers, **on(mesh), **more}
-        call(self.heddlec, f"{self.root}/examples/{model}/{model}.hd", "-o", output, "--target=host", *options,
+        source, sizes = MODELS[model]
+        sets = {**sizes, **PLAIN, "train.batch": 2, "train.accumulate": 4 // readers, **on(mesh), **more}
+        call(self.heddlec, f"{self.root}/{source}", "-o", output, "--target=host", *options,
              *[x for name, v in sets.items() for x in ("--set", f"{name}={v}")])
         return output
 
@@ -218,6 +224,28 @@ def mutants_are_refused(bench, opt):
     return wrong
 
 
+def shared_heads_are_proved(bench, opt):
+    """k and v that all heads read are whole, and their gradients are terms: not one read as a sum, nor summed twice."""
+    wrong, changed = [], os.path.join(bench.folder, "shared.hir")
+    with open(bench.compile("one kv head", dict(tensor=4), {"schedule.graph": "none"}, "--emit=plan")) as f:
+        text = f.read()
+    after = text.index("= attention_grad")
+    terms, whole = re.search(r"reduce_scatter (%\d+) .*\n.*(%\d+) = all_gather", text[after:]).groups()
+    cases = {
+        "as it is": text,
+        "other kv heads": text.replace("kv_heads = 1", "kv_heads = 2"),
+        "heads of all ranks": re.sub(r"(attention_grad .*{heads = )2", r"\g<1>8", text),
+        "gradients of one rank": text[:after] + text[after:].replace(f"store {whole} ", f"store {terms} ", 1),
+    }
+    for name, mutant in cases.items():
+        with open(changed, "w") as f:
+            f.write(mutant)
+        done = call(opt, "--pass-pipeline=verify-plan", changed, "-o", os.devnull, ok=False)
+        if (done.returncode == 0) != (name == "as it is") or (name != "as it is" and mutant == text):
+            wrong.append(f"one kv head, '{name}': {done.returncode}, {done.stderr[-300:]}")
+    return wrong
+
+
 def norm_of_one_rank(bench, opt):
     """A norm in one op has the gradients of one rank, and not the parts that others have."""
     changed = os.path.join(bench.folder, "norm.hir")
@@ -246,7 +274,9 @@ def main():
         wrong = agree(bench, "llama", meshes, SCHEDULES if everything else SCHEDULES[:2])
         if everything:
             wrong += agree(bench, "llama3", meshes, SCHEDULES)
-        wrong += agree(bench, "gpt2", meshes, SCHEDULES if everything else SCHEDULES[1:2])
+        for model in ("gpt2", "windows and dropout", "one kv head"):
+            wrong += agree(bench, model, meshes, SCHEDULES if everything else SCHEDULES[1:2])
+        wrong += shared_heads_are_proved(bench, opt)
         wrong += norm_of_one_rank(bench, opt)
         wrong += starts_alike(bench, dict(tensor=2, shard=2))
         choices = [({}, "none"), (dict(tensor=2, shard=2), "zero3"), (dict(tensor=2), "none")]
