@@ -4,7 +4,9 @@
 //                                                %b, %t = quantize %w {out = e4m3} : e4m3[8,16], f32[8]
 //                                                %y = matmul %a, %b, %s, %t {tb, scaled, fast, out = bf16} : bf16[4,8]
 // With fp8_backward so do the products for the gradients of activations: the gradient of the result in that type times
-// the weight, which is transposed before. Those for the gradients of weights read the factors as they were.
+// the weight, which is transposed before. Those for the gradients of weights read the factors as they were. A gradient
+// is quantised where it is made, and one of equal parts part by part, with the scale of the whole row: so the kernel
+// that makes it quantises it, too.
 // A second run changes nothing.
 #include "ir/arch.h"
 #include "ir/base/ints.h"
@@ -44,35 +46,83 @@ static Value *converted(Builder *b, Value *v, DType d) {
     return v->type->dtype == d ? v : hd_build1(b, OP_CAST, v, NULL, &as, NULL);
 }
 
-static Value *largest(Builder *b, Value *v) {
+// The largest |x| along `n` axes from `first` on, in f32; with `keep` they stay as axes of 1.
+static Value *largest(Builder *b, Value *v, int first, int n, bool keep) {
     Ctx *cx = b->f->module->cx;
     int64_t axes[HD_MAX_RANK];
     Attrs as = {0};
-    for (int i = 0; i < v->type->rank; i++) axes[i] = i;
-    hd_set_ints(cx, &as, A_AXES, v->type->rank, axes);
+    for (int i = 0; i < n; i++) axes[i] = first + i;
+    hd_set_ints(cx, &as, A_AXES, n, axes);
+    if (keep) hd_set_flag(cx, &as, A_KEEP);
     Value *size = hd_build1(b, OP_ABS, v, NULL, NULL, NULL);
     return converted(b, hd_build1(b, OP_REDUCE_MAX, size, NULL, &as, NULL), TY_F32);
 }
 
 // As quantize does it for a row.
+static Value *scale_of(Builder *b, Value *most, DType d) {
+    Value *least = number(b, 0x1p-100), *limit = number(b, hd_dtype_info(d)->largest);
+    return hd_build1(b, OP_DIV, hd_build1(b, OP_MAX, most, least, NULL, NULL), limit, NULL, NULL);
+}
+
+static Value *inverse_of(Builder *b, Value *scale) {
+    Value *one = number(b, 1);
+    return hd_build1(b, OP_DIV, one, scale, NULL, NULL);
+}
+
+static Value *divided(Builder *b, Value *v, Value *inverse, DType d) {
+    Value *x = converted(b, v, TY_F32);
+    return converted(b, hd_build1(b, OP_MUL, x, inverse, NULL, NULL), d);
+}
+
 static Scaled of_tensor(Builder *b, Value *v, DType d) {
-    Value *most = largest(b, v), *least = number(b, 0x1p-100), *limit = number(b, hd_dtype_info(d)->largest);
-    Value *scale = hd_build1(b, OP_DIV, hd_build1(b, OP_MAX, most, least, NULL, NULL), limit, NULL, NULL);
-    Value *one = number(b, 1), *inverse = hd_build1(b, OP_DIV, one, scale, NULL, NULL), *x = converted(b, v, TY_F32);
-    return (Scaled){converted(b, hd_build1(b, OP_MUL, x, inverse, NULL, NULL), d), scale};
+    Value *scale = scale_of(b, largest(b, v, 0, v->type->rank, false), d), *inverse = inverse_of(b, scale);
+    return (Scaled){divided(b, v, inverse, d), scale};
+}
+
+// Of equal rows of pointwise work: one kernel makes all of them, and finds the largest of a row on the way.
+static bool in_parts(const Value *v) {
+    const Op *o = v->def;
+    if (!o || o->kind != OP_CONCAT || v->type->rank < 2 || hd_int(&o->attrs, A_AXIS, 0) != v->type->rank - 1)
+        return false;
+    for (int i = 0; i < o->n_in; i++) {
+        const Value *part = o->in[i];
+        if (part->type != o->in[0]->type || !part->def || !hd_op_is(part->def, TRAIT_ELEMENTWISE)) return false;
+    }
+    return true;
+}
+
+// The scale of a row is that of the largest element of all its parts.
+static Scaled of_parts(Builder *b, Value *v, DType d) {
+    const Op *o = v->def;
+    const int last = v->type->rank - 1;
+    Value *most = NULL, *q[HD_MAX_IN];
+    for (int i = 0; i < o->n_in; i++) {
+        Value *m = largest(b, o->in[i], last, 1, true);
+        most = most ? hd_build1(b, OP_MAX, most, m, NULL, NULL) : m;
+    }
+    Value *scale = scale_of(b, most, d), *inverse = inverse_of(b, scale);
+    for (int i = 0; i < o->n_in; i++) q[i] = divided(b, o->in[i], inverse, d);
+    Attrs as = {0};
+    hd_set_int(b->f->module->cx, &as, A_AXIS, last);
+    Value *rows = hd_build1(b, OP_RESHAPE, scale, NULL, NULL,
+                            hd_type(b->f->module->cx, TY_F32, last, v->type->dim));
+    return (Scaled){hd_build(b, OP_CONCAT, o->n_in, q, &as, NULL)->out[0], rows};
 }
 
 static Scaled of_rows(Builder *b, Value *v, DType d) {
+    if (in_parts(v)) return of_parts(b, v, d);
     Attrs as = {0};
     hd_set_word(b->f->module->cx, &as, A_OUT, hd_dtype_text(d));
     const Op *q = hd_build(b, OP_QUANTIZE, 1, &v, &as, NULL);
     return (Scaled){q->out[0], q->out[1]};
 }
 
+// A gradient is quantised where it is made: nothing that reads it before `at` keeps the two from being one kernel.
 static Scaled quantised(Fp8 *s, Op *at, Value *v, DType d) {
     Scaled *known = v->id < s->n_before ? &s->made[d == TY_E5M2][v->id] : NULL;
     if (known && known->q) return *known;
     Builder b = hd_builder_before(at);
+    if (known && v->def && hd_has(&v->def->attrs, A_BWD)) b.before = v->def->next;
     const Scaled made = s->whole ? of_tensor(&b, v, d) : of_rows(&b, v, d);
     if (known) *known = made;
     return made;

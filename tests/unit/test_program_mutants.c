@@ -252,7 +252,7 @@ static const Case cases[] = {
      "dim=16 train.fp8=Block train.fp8.scale=tensor train.fp8.backward=e5m2"},
     {"e4m3 products, zero3, 2 ranks, computed again", "llama",
      "dim=16 hidden=16 train.compute=bf16 train.fp8=Block train.fp8.except=Block.attn train.fp8.backward=e4m3 "
-     "schedule.fsdp=zero3 schedule.mesh.shard=2 "
+     "train.products=merged schedule.fsdp=zero3 schedule.mesh.shard=2 "
      "schedule.recompute=Block.mlp"},
 };
 
