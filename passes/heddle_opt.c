@@ -4,7 +4,7 @@
 #include "ir/base/parts.h"
 #include "ir/reference.h"
 #include "passes/manager/manager_options.h"
-#include "passes/memory/pack.h"
+#include "passes/pack/pack.h"
 #include "passes/report/report.h"
 #include "passes/manager/reproducer.h"
 #include <errno.h>

@@ -12,7 +12,7 @@ typedef struct PassCx {
     Arena *scratch;              // freed after the pass
     const struct PassCall *call; // the pass and its options in this run; NULL: a trial inside another pass
     struct PassCounter *counters;
-    int trial;                   // a trial: the effort of packing (memory/pack.h); 0: none is
+    int trial;                   // a trial: the effort of packing (pack/pack.h); 0: none is
 } PassCx;
 typedef Change PassFn(Module *m, PassCx *cx);
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Layering, read off the #include lines: an edge between folders that the table lacks is an error.
+"""Layering, read off the #include lines: an edge between folders, or between rooms inside one, that the tables lack is
+an error.
 
 Also: only runtime/text.c prints, since what it prints is clean; a header's guard is its path, a .c that has a header
 of its own includes it first, and every include names the path from the project's root. Usage: layering.py ROOT
@@ -16,6 +17,17 @@ EDGES = {
     "codegen": {"codegen", "ir"},
     "runtime": {"runtime"},
     "tests": {"tests", "ir", "frontend", "passes", "codegen", "runtime"},
+}
+# room -> the files and rooms of its own layer that it may include; a folder of a layer that is no room may include all
+# of them. A room inside another one has rules of its own.
+PLAN = {"passes/analysis", "passes/settings.h"}
+ROOMS = {
+    "passes/analysis": PLAN,
+    "passes/pack": {"passes/pack"},
+    "passes/verify": PLAN | {"passes/verify", "passes/pass.h"},
+    "passes/verify/bytes": PLAN | {"passes/verify/verify_plan.h"},
+    "passes/verify/ranks": PLAN | {"passes/verify/verify_plan.h", "passes/verify/ranks"},
+    "passes/verify/values": PLAN | {"passes/verify/verify_plan.h", "passes/verify/values"},
 }
 # What the compiler and the runtime share, beside the runtime that stands alone: a table of element types, how text is
 # printed, and how config.json of Hugging Face is read.
@@ -47,15 +59,32 @@ def own_lines(path, text):
     return [(m.group(1), text.count("\n", 0, m.start()) + 1) for m in INCLUDE.finditer(text)]
 
 
+def room_of(path):
+    """The innermost room around a file, or None."""
+    around = [r for r in ROOMS if path.startswith(r + "/")]
+    return max(around, key=len, default=None)
+
+
+def inside(path, places):
+    return any(path == p or path.startswith(p + "/") for p in places)
+
+
 def check(root):
-    errors = []
+    errors = [f"{room}: this room of tests/layering.py is no folder" for room in ROOMS
+              if not os.path.isdir(os.path.join(root, room))]
     generated = {"parse.tab.h", "lex.h"}
     for path in sources(root):
         text = open(os.path.join(root, path), encoding="utf-8").read()
         folder = path.split(os.sep)[0]
         includes = own_lines(path, text)
+        room = room_of(path)
         for included, line in includes:
             target = included.split("/")[0]
+            if room and target == folder and not inside(included, ROOMS[room]):
+                allowed = ", ".join(sorted(ROOMS[room]))
+                errors.append(f'{path}:{line}: {room} may not include "{included}"; of {folder} it may include '
+                              f'{allowed}')
+                continue
             if os.path.basename(included) in generated or not os.path.exists(os.path.join(root, included)):
                 beside = os.path.join(os.path.dirname(path), included)
                 if "/" not in included and included not in BESIDE.get(path, ()) and os.path.exists(f"{root}/{beside}"):

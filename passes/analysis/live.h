@@ -2,7 +2,7 @@
 // which they take the most bytes.
 #ifndef PASSES_ANALYSIS_LIVE_H
 #define PASSES_ANALYSIS_LIVE_H
-#include "passes/memory/lifetimes.h"
+#include "passes/analysis/lifetimes.h"
 
 typedef struct {
     const Value *value;   // NULL: the workspace of op `by` and of others, or a transient buffer

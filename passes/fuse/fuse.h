@@ -4,7 +4,7 @@
 #ifndef PASSES_FUSE_FUSE_H
 #define PASSES_FUSE_FUSE_H
 #include "passes/pass.h"
-#include "passes/fuse/row_space.h"
+#include "passes/analysis/row_space.h"
 
 typedef struct { int after, before; } Bounds; // ids of the ops that a kernel must follow and precede
 

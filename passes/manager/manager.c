@@ -2,7 +2,7 @@
 #include "passes/manager/manager.h"
 #include "passes/manager/reproducer.h"
 #include "passes/tensor/tensor_parallel.h"
-#include "passes/verify/program.h"
+#include "passes/verify/values/program.h"
 #include "ir/base/clock.h"
 #include <errno.h>
 #include <inttypes.h>

@@ -29,9 +29,9 @@
 #include "passes/pass.h"
 #include "passes/analysis/alignment.h"
 #include "passes/analysis/border.h"
-#include "passes/memory/lifetimes.h"
+#include "passes/analysis/lifetimes.h"
 #include "passes/memory/limits.h"
-#include "passes/memory/pack.h"
+#include "passes/pack/pack.h"
 #include "passes/settings.h"
 #include "ir/base/ints.h"
 

@@ -2,7 +2,7 @@
 // bytes are free from then on; the store goes. See lifetimes.h.
 //   %1 = gemm %x, %w : f32[8,64]                          ->  gemm %x, %w {offset = 0, into = @root.grad}
 //   store %1 {into = @root.grad, offset = 0}
-#include "passes/memory/lifetimes.h"
+#include "passes/analysis/lifetimes.h"
 #include "ir/base/search.h"
 
 // Accesses of buffers, views resolved: the other reads and writes of the bytes that a storage is to get early. By

@@ -18,7 +18,7 @@
 #include "passes/offload/offload.h"
 #include "passes/analysis/place_effect.h"
 #include "passes/memory/narrow.h"
-#include "passes/memory/pack.h"
+#include "passes/pack/pack.h"
 #include "passes/memory/trial.h"
 #include "passes/pass.h"
 #include "passes/settings.h"

@@ -19,7 +19,7 @@
 // region of such stores would be empty.
 #include "passes/analysis/access.h"
 #include "passes/analysis/place_effect.h"
-#include "passes/memory/lifetimes.h"
+#include "passes/analysis/lifetimes.h"
 #include "passes/pass.h"
 #include "passes/schedule/region_keys.h"
 #include "passes/schedule/schedule.h"

@@ -2,7 +2,7 @@
 // step. See recompute.h.
 #include "passes/tensor/recompute.h"
 #include "passes/analysis/simulate.h"
-#include "passes/memory/pack.h"
+#include "passes/pack/pack.h"
 #include "passes/settings.h"
 #include <string.h>
 

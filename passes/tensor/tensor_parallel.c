@@ -20,7 +20,7 @@
 #include "ir/layout.h"
 #include "ir/shapes.h"
 #include "passes/pass.h"
-#include "passes/verify/program.h"
+#include "passes/verify/values/program.h"
 #include <string.h>
 
 typedef struct {

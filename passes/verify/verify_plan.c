@@ -86,6 +86,7 @@
 #include "ir/base/ints.h"
 #include "passes/pass.h"
 #include "passes/settings.h"
+#include "passes/verify/values/program.h"
 
 bool hd_plan_wrong(PlanCheck *c, const Op *o, Span span, const char *fmt, ...) {
     va_list ap;
@@ -164,6 +165,14 @@ void hd_plan_enter(PlanCheck *c, const Func *f) {
     c->number = number;
 }
 
+int hd_plan_last_micro(const PlanCheck *c) {
+    const Func *f;
+    int last = -1;
+    for (int i = 0; (f = hd_segment(c->m, c->train, i, NULL)); i++)
+        if (hd_kind(&f->attrs) == KIND_MICRO) last = i;
+    return last;
+}
+
 // A function beside what the one before it left running.
 static void check_border(PlanCheck *c, const Border *b) {
     Joined j = hd_join(b, c->a);
@@ -190,6 +199,7 @@ static void judge_probes(PlanCheck *c, bool proved) {
 Findings hd_check_plan(const Module *m, Arena *a, Findings *unproved) {
     PlanCheck c = {.m = m, .a = a, .train = hd_step(m, KIND_TRAIN), .eval = hd_step(m, KIND_EVAL)};
     c.captured = HD_NEWN(a, const Op *, m->n_symbols + 1);
+    c.of_model = hd_program(m) != NULL;
     c.cuda = !strcmp(hd_word(hd_settings(m, "target"), A_TARGET, "host"), "cuda");
     hd_check_places(&c);
     hd_check_layout(&c);
@@ -218,7 +228,10 @@ Findings hd_check_plan(const Module *m, Arena *a, Findings *unproved) {
     c.f = NULL;
     c.joined = NULL;
     if (!c.found.n) hd_check_random(&c);
-    if (!c.found.n) hd_check_contributions(&c);
+    if (!c.found.n) {
+        hd_check_contributions(&c);
+        hd_check_scales(&c);
+    }
     if (!c.found.n) hd_check_writes(&c);
     if (!c.found.n) hd_check_sizes(&c);
     judge_probes(&c, !c.found.n && hd_check_program(&c)); // relies on all that is proved of buffers and steps

@@ -30,11 +30,12 @@ typedef struct {
     const Module *m;
     Arena *a;
     Findings found, unproved;
-    Findings probed; // what a probe of the loss refutes (scale.c): wrong, unless the values are proved (program.c)
+    Findings probed; // what a probe of the loss refutes (values/scale.c): wrong, unless the values are proved
     int64_t bytes[N_SPACES], persistent[N_SPACES]; // of the arenas
     int64_t guard;                                 // bytes of a storage before and after it; 0: none
     bool spaces;                                   // the plan uses more than the device
     bool cuda;                                     // of the target cuda, else of host
+    bool of_model;                                 // the plan says of which model it is: it has the symbol `program`
     const Symbol **buffers;                        // that persist, by space and offset
     int n_buffers;
     Mesh mesh;
@@ -68,6 +69,8 @@ static inline BucketParts *hd_plan_bucket(const PlanCheck *c, const Symbol *s) {
 static inline Axes hd_plan_summed(const PlanCheck *c, const BucketParts *k) { // over which copies of gradients add up
     return k->copied & c->data;
 }
+// The parameter that contains elements [lo, hi) of a bucket; NULL: none, they are padding.
+const Symbol *hd_plan_param_at(const BucketParts *k, int64_t lo, int64_t hi);
 // The number of parts into which the elements of a bucket are divided over ranks by the `split` of `b`: 1, its shards
 // or parts of them for the sum over copies; 0: it is none of these, or `b` has another number of elements.
 int64_t hd_plan_parts(const PlanCheck *c, const BucketParts *k, const Symbol *b);
@@ -75,6 +78,7 @@ const char *hd_plan_part_text(int part);                        // "master_weigh
 bool hd_plan_is_weights(const PlanCheck *c, const Symbol *s); // a buffer that holds weights, kept or gathered
 // Bytes [lo, hi) and what guards them: all that belongs to a storage.
 void hd_plan_guarded(const PlanCheck *c, int64_t *lo, int64_t *hi);
+int hd_plan_last_micro(const PlanCheck *c); // the segment of a step that is its last micro-batch; -1: it has none
 void hd_plan_enter(PlanCheck *c, const Func *f); // makes it c->f
 void hd_plan_join(PlanCheck *c, const Joined *j); // likewise
 void hd_check_layout(PlanCheck *c); // of the module: mesh, comms, buckets and their contents; fills the tables above
@@ -95,7 +99,8 @@ void hd_check_contents(PlanCheck *c);      // of c->f: what every byte holds whe
 void hd_check_transfers(PlanCheck *c);     // of c->f: copies to the host and back
 void hd_check_writes(PlanCheck *c);        // of the module: who writes what outlives a function
 void hd_check_random(PlanCheck *c);        // of the module: the keys of dropout
-void hd_check_contributions(PlanCheck *c); // of the module: gradients, loss and optimizer, over the functions of a step
+void hd_check_contributions(PlanCheck *c); // of the module: gradients and optimizer, over the functions of a step
+void hd_check_scales(PlanCheck *c);        // of the module: the loss that each function of a step keeps, by probes
 bool hd_check_program(PlanCheck *c);       // of the module: it computes what the tensor stage computes; false: it does
                                            // not, or cannot be compared
 #endif

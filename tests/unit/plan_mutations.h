@@ -2,7 +2,7 @@
 #ifndef TESTS_UNIT_PLAN_MUTATIONS_H
 #define TESTS_UNIT_PLAN_MUTATIONS_H
 #include "passes/analysis/access.h"
-#include "passes/verify/program.h"
+#include "passes/verify/values/program.h"
 #include "tests/unit/plan_borders.h"
 #include "tests/unit/plan_claims.h"
 #include "tests/unit/plan_machine.h"

@@ -2,7 +2,7 @@
 #include "passes/manager/manager.h"
 #include "passes/manager/manager_options.h"
 #include "passes/manager/reproducer.h"
-#include "passes/verify/program.h"
+#include "passes/verify/values/program.h"
 #include "tests/unit/check.h"
 #include "tests/unit/module.h"
 #include <signal.h>

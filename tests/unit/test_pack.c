@@ -1,6 +1,6 @@
 // Packing: values alive together never share bytes, alignments hold, no packing is below the lower bound, and those of
 // training (long lives that nest, short ones between) come within 1 % of it.
-#include "passes/memory/pack.h"
+#include "passes/pack/pack.h"
 #include "tests/unit/check.h"
 #include <stdbool.h>
 #include <stdlib.h>

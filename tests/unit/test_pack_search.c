@@ -1,7 +1,7 @@
 // The tree search of packing, on instances with a known packing and no slack at any time, or little: a rectangle of
 // time and bytes, cut in two again and again, each cut from side to side. Only a packing that leaves no byte unused at
 // any time fits.
-#include "passes/memory/pack.h"
+#include "passes/pack/pack.h"
 #include "tests/unit/check.h"
 #include <stdbool.h>
 

@@ -1,7 +1,7 @@
-// The rules of terms about rounding (passes/verify/term_exact.c, term_rules.c) against the evaluator: where a rule says
-// that a cast changes nothing, it changes no value of 16 bits, and no f32 of a sample.
+// The rules of terms about rounding (passes/verify/values/term_exact.c, term_rules.c) against the evaluator: where a
+// rule says that a cast changes nothing, it changes no value of 16 bits, and no f32 of a sample.
 #include "ir/eval/eval.h"
-#include "passes/verify/term_walk.h"
+#include "passes/verify/values/term_walk.h"
 #include "tests/unit/check.h"
 #include "tests/unit/hashes.h"
 #include "tests/unit/module.h"

@@ -3,7 +3,7 @@
 // Usage: count_work FILE
 #include "frontend/frontend.h"
 #include "ir/ir.h"
-#include "passes/memory/pack.h"
+#include "passes/pack/pack.h"
 #include "tests/work/count.h"
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,0 +1,437 @@
+// A tensor module's terms become the symbol `program`; a plan's are compared with it.
+//
+//   param @head.weight : f32[512,128] {..., declared = H, contributed = H}
+//   program @program {rules = 4, settings = H, losses = [H, H], update = H, parameters = H}
+//   program @program.blocks.0 {products = [h, ..]}
+//
+// Compared are the loss that every micro-batch and validation keep, every contribution to every gradient in order, the
+// declarations of the parameters, and what the train block says. The optimizer's ops have the settings of config @train
+// and the buffers of their buckets (settings.c, update.c).
+//
+// Trusted are what makes the tensor module (the frontend, autodiff, precision, fp8), what runs the plan (code
+// generation, the runtime, libraries), and the proof that buffers hold what their views say, which comes first (flow.c,
+// random.c).
+#include "passes/verify/values/program.h"
+#include "passes/analysis/access.h"
+#include "passes/analysis/places.h"
+#include "ir/optimizer.h"
+#include "passes/settings.h"
+#include "passes/verify/values/term_walk.h"
+
+enum { RULES = 4 }; // goes up when a rule or the form of a hash changes: older texts cannot be compared then
+
+Symbol *hd_program(const Module *m) {
+    Symbol *s = m->symbols;
+    while (s && (s->kind != SYM_PROGRAM || hd_has(&s->attrs, A_PRODUCTS))) s = s->next;
+    return s;
+}
+
+static const char *hash_of(const Symbol *s, AttrId id) { return hd_word(&s->attrs, id, ""); }
+
+// --- hashes
+
+static const char *text_of(const TermWalk *w, Recipe *r) { return hd_term_hash_text(w->t.a, hd_recipe_hash(r)); }
+
+// Half of the hash of a product: enough to find a place by.
+static const char *short_text(const TermWalk *w, const Term *x) {
+    return hd_term_hash_text(w->t.a, x->hash) + 16;
+}
+
+static const char *declaration(const TermWalk *w, const Symbol *p) {
+    static const AttrId said[] = {A_INIT, A_STD, A_DECAY, A_LR_SCALE, A_WEIGHT_DECAY, A_INDEX};
+    Recipe r;
+    r.n = 0;
+    hd_recipe_text(&r, p->name);
+    hd_recipe_type(&r, hd_term_whole_type(w, p));
+    for (size_t i = 0; i < sizeof said / sizeof *said; i++)
+        if (hd_has(&p->attrs, said[i])) hd_recipe_attr(&r, hd_attr(&p->attrs, said[i]));
+    return text_of(w, &r);
+}
+
+static const char *settings(const TermWalk *w) {
+    static const AttrId of_model[] = {A_SEQ, A_VOCAB, A_BOUNDS, A_IGNORED};
+    const Attrs *train = hd_settings(w->m, "train"), *model = hd_settings(w->m, "model");
+    Recipe r;
+    r.n = 0;
+    for (int i = 0; i < train->n; i++) hd_recipe_attr(&r, &train->at[i]);
+    for (int i = 0; i < (int)(sizeof of_model / sizeof *of_model); i++)
+        if (hd_has(model, of_model[i])) hd_recipe_attr(&r, hd_attr(model, of_model[i]));
+    return text_of(w, &r);
+}
+
+// Of the weights and states that the optimizer's kernel gives; its arguments count by name and place.
+static const char *update_of(const TermWalk *walk, const Func *k) {
+    const Op *ret = hd_return(k);
+    TermWalk of = *walk, *w = &of;
+    Recipe r;
+    r.n = 0;
+    hd_term_func(w, k);
+    hd_recipe_int(&r, k->n_args);
+    for (int i = 0; i < ret->n_in; i++) {
+        const Term *x = w->terms[ret->in[i]->id];
+        hd_recipe_put(&r, &x->hash, sizeof x->hash);
+    }
+    return text_of(w, &r);
+}
+
+// Of what the parameters say: no hash of theirs is missing, and none is one of another model.
+static const char *said_of_parameters(const TermWalk *w) {
+    Recipe r;
+    r.n = 0;
+    hd_recipe_int(&r, w->n_params);
+    for (int i = 0; i < w->n_params; i++) {
+        hd_recipe_text(&r, hash_of(w->params[i], A_DECLARED));
+        hd_recipe_text(&r, hash_of(w->params[i], A_CONTRIBUTED));
+    }
+    return text_of(w, &r);
+}
+
+// `swapped`: the second contribution before the first.
+static const char *contributions(const TermWalk *w, const Gifts *g, bool swapped) {
+    Recipe r;
+    r.n = 0;
+    hd_recipe_int(&r, g->n);
+    for (int i = 0; i < g->n; i++) {
+        const Term *x = g->at[swapped && i < 2 ? 1 - i : i].term;
+        hd_recipe_put(&r, &x->hash, sizeof x->hash);
+    }
+    return text_of(w, &r);
+}
+
+// --- the tensor stage
+
+static const Term *product_with(const TermWalk *w, const Term *x, double factor) {
+    const Terms *t = &w->t;
+    Attrs as = {0};
+    hd_set_float(t->cx, &as, A_VALUE, factor);
+    const Type *scalar = hd_type(t->cx, x->type->dtype, 0, NULL);
+    return hd_term_commuting(t, OP_MUL, x->type, x, hd_term_plain(t, OP_CONST, 0, scalar, &as, 0, NULL));
+}
+
+// The loss of a micro-batch adds its share to the loss of the step.
+static const char *kept_loss(const TermWalk *w, int64_t micro) {
+    const Term *x = w->terms[hd_return(w->f)->in[0]->id];
+    if (micro > 1) x = product_with(w, x, 1.0 / (double)micro);
+    return hd_term_hash_text(w->t.a, hd_term_stored(&w->t, x, TY_F32)->hash);
+}
+
+static bool gives_loss(const Func *f) {
+    const Op *ret = f ? hd_return(f) : NULL;
+    return ret && ret->n_in == 1;
+}
+
+static Func *of_kind(const Module *m, KindId k) {
+    Func *f = m->funcs;
+    while (f && (f->is_kernel || hd_kind(&f->attrs) != k)) f = f->next;
+    return f;
+}
+
+static Symbol *named_program(Module *m, const char *name) {
+    Symbol *s = hd_symbol_find(m, name);
+    return s && s->kind == SYM_PROGRAM ? s : hd_symbol_add(m, SYM_PROGRAM, hd_free_name(m, name), NULL);
+}
+
+// The layer that a product is in: blocks.0 of blocks.0.attn; "": none.
+static const char *layer_of(const TermWalk *w, const Layers *layers, int product) {
+    const char *path = w->products.at[product].by->loc.path;
+    return hd_layer_of(layers, path ? path : "");
+}
+
+static void declare_parameters(Module *m, const TermWalk *w) {
+    for (Symbol *s = m->symbols; s; s = s->next) {
+        if (s->kind != SYM_PARAM) continue;
+        hd_set_word(m->cx, &s->attrs, A_DECLARED, declaration(w, s));
+        hd_set_word(m->cx, &s->attrs, A_CONTRIBUTED, contributions(w, &w->gradients[w->number[s->id]], false));
+    }
+}
+
+// A line for the products of each layer.
+static void declare_products(Module *m, const TermWalk *w, Arena *scratch) {
+    const int n = w->products.n;
+    const Layers layers = hd_layers(m, scratch);
+    const char **layer = HD_NEWN(scratch, const char *, n + 1), **list = HD_NEWN(scratch, const char *, n + 1);
+    for (int i = 0; i < n; i++) layer[i] = layer_of(w, &layers, i);
+    for (int i = 0; i < n; i++) {
+        const char *of = layer[i];
+        int found = 0;
+        for (int k = i; of && k < n; k++)
+            if (layer[k] == of) layer[k] = NULL, list[found++] = short_text(w, w->products.at[k].term);
+        if (!of) continue;
+        Symbol *s = named_program(m, *of ? hd_sprintf(scratch, "program.%s", of) : "program.root");
+        hd_set_words(m->cx, &s->attrs, A_PRODUCTS, found, list);
+    }
+}
+
+void hd_program_declare(Module *m, Arena *scratch) {
+    Func *f[] = {of_kind(m, KIND_MICRO), of_kind(m, KIND_EVAL)};
+    if (!gives_loss(f[0]) || (f[1] && !gives_loss(f[1]))) return; // fsdp says what is wrong with it
+    TermWalk w = hd_term_walk(m, NULL, scratch);
+    const Mesh mesh = hd_mesh(m);
+    const char *losses[2];
+    TermSet *made = hd_term_set(m->cx->arena);
+    Attrs as = {0};
+    w.t.ranks = hd_mesh_readers(&mesh);
+    w.t.made = made;
+    for (int i = 1; i >= 0; i--) { // the micro-batch last, for its gradients
+        if (!f[i]) continue;
+        hd_renumber(f[i]);
+        hd_term_func(&w, f[i]);
+        losses[i] = kept_loss(&w, i ? 1 : hd_int(hd_settings(m, "train"), A_MICRO, 1));
+    }
+    const Func *optimizer = hd_optimizer(m);
+    hd_set_int(m->cx, &as, A_RULES, RULES);
+    hd_set_word(m->cx, &as, A_SETTINGS, settings(&w));
+    hd_set_words(m->cx, &as, A_LOSSES, f[1] ? 2 : 1, losses);
+    declare_parameters(m, &w);
+    hd_set_word(m->cx, &as, A_PARAMETERS, said_of_parameters(&w));
+    if (optimizer && !hd_optimizer_wrong(optimizer)) hd_set_word(m->cx, &as, A_UPDATE, update_of(&w, optimizer));
+    Symbol *s = hd_program(m);
+    if (!s) s = hd_symbol_add(m, SYM_PROGRAM, hd_free_name(m, "program"), NULL);
+    s->attrs = as;
+    declare_products(m, &w, scratch);
+    m->cx->model_terms = made;
+}
+
+// --- a plan
+
+typedef struct {
+    PlanCheck *c;
+    const Symbol *is;
+    TermWalk w;
+    const TermSet *known; // terms of the model; NULL: none are known
+    bool all_known;       // those of the gradients are among them
+    int64_t ranks;
+} Compare;
+
+static const char *word_at(const Symbol *s, AttrId list, int i) {
+    const Attr *a = hd_attr(&s->attrs, list);
+    return a && i < a->n ? a->strs[i] : "";
+}
+
+static bool is_said_product(const Compare *x, const char *is) {
+    for (const Symbol *s = x->c->m->symbols; s; s = s->next) {
+        const Attr *said = s->kind == SYM_PROGRAM ? hd_attr(&s->attrs, A_PRODUCTS) : NULL;
+        for (int k = 0; said && k < said->n; k++)
+            if (!strcmp(said->strs[k], is)) return true;
+    }
+    return false;
+}
+
+// The first product or attention of the forward pass that the model has not; NULL: it has all of them, or says nothing.
+static const Op *first_other_product(const Compare *x) {
+    bool any = false;
+    for (const Symbol *s = x->c->m->symbols; s; s = s->next)
+        any |= s->kind == SYM_PROGRAM && hd_has(&s->attrs, A_PRODUCTS);
+    for (int i = 0; any && i < x->w.products.n; i++)
+        if (!is_said_product(x, short_text(&x->w, x->w.products.at[i].term))) return x->w.products.at[i].by;
+    return NULL;
+}
+
+// The first op with a result that the model has not, made of what it has; NULL: there is none. Numbers that depend on
+// nothing are taken as the model's, unless there is no other op.
+static const Op *first_other(const Compare *x, bool numbers) {
+    for (const Op *o = x->w.f->first; o; o = o->next) {
+        bool from_known = hd_op_is(o, TRAIT_PURE) && (hd_op_is(o, TRAIT_SOURCE) || !hd_is_alias(o)), other = false;
+        if (!o->n_in && !hd_op_is(o, TRAIT_SOURCE) && !numbers) continue;
+        for (int i = 0; i < o->n_in; i++) {
+            const Op *def = o->in[i]->def;
+            const bool number = def && !def->n_in && !hd_op_is(def, TRAIT_SOURCE) && !numbers;
+            from_known &= number || hd_term_in(x->known, x->w.terms[o->in[i]->id]);
+        }
+        for (int i = 0; i < o->n_out; i++) other |= !hd_term_in(x->known, x->w.terms[o->out[i]->id]);
+        if (from_known && other) return o;
+    }
+    return numbers ? NULL : first_other(x, true);
+}
+
+// `gradient`: what is wrong is one, else a loss or a declaration.
+static void other_program(Compare *x, const Op *o, Span span, const char *what, bool gradient) {
+    const Op *first = x->known && x->w.f && (x->all_known || !gradient) ? first_other(x, false) : NULL;
+    const Op *product = first || !x->w.f || gradient ? NULL : first_other_product(x);
+    const char *place = "";
+    if (first && first != o) place = hd_sprintf(x->c->a, "; %s is the first that differs", hd_plan_op(x->c, first));
+    else if (product)
+        place = hd_sprintf(x->c->a, "; %s is the first product that differs", hd_plan_op(x->c, product));
+    hd_plan_wrong(x->c, o, span, "%s: the plan computes another program%s (--allow-other-program accepts it)", what,
+                  place);
+}
+
+// Compares what the module declares.
+static void compare_declarations(Compare *x) {
+    const TermWalk *w = &x->w;
+    const int before = x->c->found.n;
+    for (int i = 0; i < w->n_params; i++)
+        if (strcmp(declaration(w, w->params[i]), hash_of(w->params[i], A_DECLARED)) != 0)
+            other_program(x, NULL, w->params[i]->span,
+                          hd_sprintf(x->c->a, "parameter @%s has another name, type, index, initial value or decay",
+                                     w->params[i]->name),
+                          false);
+    if (x->c->found.n == before && strcmp(said_of_parameters(w), hash_of(x->is, A_PARAMETERS)) != 0)
+        other_program(x, NULL, x->is->span,
+                      hd_sprintf(x->c->a, "the parameters of @%s are others, or say another `contributed`",
+                                 x->is->name), false);
+    const Symbol *train = hd_symbol_find(x->c->m, "train");
+    if (strcmp(settings(w), hash_of(x->is, A_SETTINGS)) != 0)
+        other_program(x, NULL, train ? train->span : x->is->span,
+                      "config @train, or seq or vocab of config @model, is another one", false);
+}
+
+// The losses that a function keeps: its own and, in the last one of a step, the mean over ranks.
+static bool compare_losses(Compare *x, const char *said) {
+    const Gifts *kept = &x->w.kept;
+    const Func *f = x->c->f;
+    if (!kept->n) {
+        other_program(x, NULL, f->span, "it keeps no loss", false);
+        return false;
+    }
+    if (strcmp(hd_term_hash_text(x->c->a, kept->at[0].term->hash), said) != 0) {
+        other_program(x, kept->at[0].by, kept->at[0].by->span, "keeps another loss than the model's", false);
+        return false;
+    }
+    for (int i = 1; i < kept->n; i++) {
+        const Terms *t = &x->w.t;
+        const Type *number = hd_type(t->cx, TY_F32, 0, NULL);
+        const Term *sum = hd_term_summed(t, OP_SUM, hd_type(t->cx, TY_F32, 1, (int64_t[]){1}), 1,
+                                         hd_term_losses(&x->w, x->ranks));
+        sum = hd_term_reshape(t, sum, number);
+        const Term *mean = hd_term_stored(t, product_with(&x->w, sum, 1.0 / (double)x->ranks), TY_F32);
+        if (i == 1 && hd_term_same(mean->hash, kept->at[i].term->hash)) continue;
+        other_program(x, kept->at[i].by, kept->at[i].by->span, "keeps something else than the mean loss of all ranks",
+                      false);
+        return false;
+    }
+    return true;
+}
+
+// The first two contributions to a gradient may change places where nothing was there before them.
+static bool same_gradient(const Compare *x, int param) {
+    const Gifts *g = &x->w.gradients[param];
+    const char *said = hash_of(x->w.params[param], A_CONTRIBUTED);
+    return !strcmp(contributions(&x->w, g, false), said) ||
+           (g->n > 1 && !hd_has(&g->at[0].by->attrs, A_ACCUMULATE) && !strcmp(contributions(&x->w, g, true), said));
+}
+
+static const Op *last_of(const Gifts *g) { return g->n ? g->at[g->n - 1].by : NULL; }
+
+// Reports the gradient that is completed first: those of earlier layers follow from those of later ones.
+static void compare_gradients(Compare *x) {
+    const TermWalk *w = &x->w;
+    int bad = -1, n = 0;
+    for (int i = 0; i < w->n_params; i++) {
+        if (same_gradient(x, i)) continue;
+        const Op *last = last_of(&w->gradients[i]), *first = bad < 0 ? NULL : last_of(&w->gradients[bad]);
+        if (!n++ || (last && first && last->id < first->id)) bad = i;
+    }
+    if (bad < 0) return;
+    const Op *by = last_of(&w->gradients[bad]);
+    const char *others = n > 1 ? hd_sprintf(x->c->a, " (nor are those of %d others)", n - 1) : "";
+    other_program(x, by, by ? by->span : x->c->f->span,
+                  hd_sprintf(x->c->a, "%sthe gradient of @%s, of %d contribution%s, is not the model's%s",
+                             by ? "is the last to contribute to a gradient: " : "", w->params[bad]->name,
+                             w->gradients[bad].n, w->gradients[bad].n == 1 ? "" : "s", others),
+                  true);
+}
+
+// The optimizer's function keeps no loss and gives no gradient.
+static void compare_update(Compare *x) {
+    const Gifts *kept = &x->w.kept;
+    for (int i = 0; i < x->w.n_params; i++)
+        if (x->w.gradients[i].n) kept = &x->w.gradients[i];
+    const Op *by = kept->n ? kept->at[0].by : NULL;
+    if (by) other_program(x, by, by->span, "adds to a loss or a gradient of the step", true);
+}
+
+static void compare_scalars(Compare *x, const Func *f) {
+    for (const Op *o = f->first; o; o = o->next) {
+        const Op *def = o->kind == OP_UPDATE ? o->in[0]->def : NULL;
+        while (def && hd_op_is(def, TRAIT_ALIAS)) def = def->in[0]->def;
+        if (o->kind == OP_UPDATE && (!def || def->kind != OP_STEP_SCALARS))
+            other_program(x, o, o->span, "takes numbers of the step that step_scalars has not made", true);
+    }
+}
+
+// Every update does what the model's optimizer does.
+static void compare_updates(Compare *x) {
+    for (const Func *f = x->c->m->funcs; f; f = f->next) {
+        if (f->is_kernel) continue;
+        hd_plan_enter(x->c, f);
+        for (const Op *o = f->first; o; o = o->next)
+            if (o->kind == OP_UPDATE && strcmp(update_of(&x->w, hd_update_kernel(o)), hash_of(x->is, A_UPDATE)) != 0)
+                hd_plan_wrong(x->c, o, o->span,
+                              "kernel @%s is another optimizer than the model's: the plan computes another program "
+                              "(--allow-other-program accepts it)", hd_update_kernel(o)->name);
+    }
+}
+
+static bool is_compared(const Func *f) {
+    const KindId k = f->is_kernel ? KIND_NONE : hd_kind(&f->attrs);
+    return k == KIND_MICRO || k == KIND_EVAL || k == KIND_UPDATE;
+}
+
+// Compares one function; returns whether it computes what it should.
+static bool compare_func(Compare *x, const Func *f) {
+    const int before = x->c->found.n;
+    hd_plan_enter(x->c, f);
+    hd_term_func(&x->w, f);
+    const KindId k = hd_kind(&f->attrs);
+    compare_scalars(x, f);
+    if (k == KIND_UPDATE) compare_update(x);
+    else if (compare_losses(x, word_at(x->is, A_LOSSES, k == KIND_EVAL)) && k == KIND_MICRO) compare_gradients(x);
+    return x->c->found.n == before;
+}
+
+// The first op that differs is found by the terms of the functions that are right, where this process has not made
+// those of the model itself. So functions that are wrong are compared once more.
+static void compare_again(Compare *x, const bool *right) {
+    TermSet *made = NULL;
+    bool gradients = false;
+    int i = 0;
+    for (const Func *f = x->c->m->funcs; f; f = f->next, i++) {
+        if (!is_compared(f) || !right[i] || hd_kind(&f->attrs) == KIND_UPDATE) continue;
+        x->w.t.made = made = made ? made : hd_term_set(x->c->a);
+        gradients |= hd_kind(&f->attrs) == KIND_MICRO;
+        hd_term_func(&x->w, f);
+    }
+    x->w.t.made = NULL;
+    if (made && !x->known) x->known = made, x->all_known = gradients;
+    x->c->found.n = 0;
+    i = 0;
+    for (const Func *f = x->c->m->funcs; f; f = f->next, i++)
+        if (is_compared(f) && !right[i]) compare_func(x, f);
+}
+
+// A text that somebody has written has no `program`. A plan that heddlec made has one, and its seal says whether it was
+// edited: who edits a plan must not get past the comparison by leaving out what it is compared with.
+static bool is_edited(const Module *m) {
+    return !strncmp(hd_word(hd_settings(m, "model"), A_FINGERPRINT, ""), "edited", 6);
+}
+
+bool hd_check_program(PlanCheck *c) {
+    Compare x = {.c = c, .is = hd_program(c->m), .ranks = c->ranks};
+    x.known = c->m->cx->model_terms;
+    x.all_known = x.known != NULL;
+    const bool allowed = c->m->cx->allow_other_program;
+    const char *why = !c->train ? NULL : !x.is ? "the text has no `program`" :
+                      hd_int(&x.is->attrs, A_RULES, 0) != RULES ? "`program` is of another version of heddlec" :
+                      allowed ? "--allow-other-program leaves it open" : NULL;
+    if (why && !allowed && is_edited(c->m))
+        hd_plan_wrong(c, NULL, hd_symbol_find(c->m, "model")->span,
+                      "the plan was edited, and nothing shows that it still computes the model: %s; put back the lines "
+                      "`program` of this plan, or compile the model again (--allow-other-program accepts it)", why);
+    else if (why)
+        hd_plan_unproved(c, NULL, hd_sprintf(c->a, "that the plan computes the model: %s", why));
+    if (why || !x.is) return false;
+    x.w = hd_term_walk(c->m, c, c->a);
+    compare_declarations(&x);
+    if (c->found.n) return false;
+    int n = 0, wrong = 0;
+    for (const Func *f = c->m->funcs; f; f = f->next) n++;
+    bool *right = HD_NEWN(c->a, bool, n + 1);
+    n = 0;
+    for (const Func *f = c->m->funcs; f; f = f->next, n++)
+        if (is_compared(f)) wrong += !(right[n] = compare_func(&x, f));
+    if (wrong) compare_again(&x, right);
+    else compare_updates(&x);
+    c->f = NULL;
+    return !c->found.n;
+}

@@ -1,0 +1,98 @@
+// Layouts in the proof of values. Every value of a plan gets the layout that its op makes of those of its operands
+// (ir/spread.c), beginning with those of parameters. Its term is that of the whole: where `spread` says that an op
+// computes what each rank holds of the whole result, the op over the terms of the whole operands is the term. A
+// collective of values changes the layout alone. So a plan of ranks that share the work has the terms of the model on
+// one device, or it computes something else.
+#include "ir/layout.h"
+#include "ir/shapes.h"
+#include "passes/verify/values/term_walk.h"
+
+const Type *hd_term_whole_type(const TermWalk *w, const Symbol *p) {
+    const Type *t = hd_type_whole(w->t.cx, p->type, p->layout, &w->mesh);
+    return t ? t : p->type; // the generic verifier has refused the module
+}
+
+bool hd_term_moves_layout(const TermWalk *w, const Op *o) {
+    const Symbol *comm = hd_op_is(o, TRAIT_COLLECTIVE) ? hd_named(o, A_COMM) : NULL;
+    if (!comm || o->n_in != 1 || o->n_out != 1) return false;
+    return (hd_axes(&comm->attrs, A_OVER) & hd_mesh_live(&w->mesh) & HD_OWN_AXES) != 0;
+}
+
+static void wrong(TermWalk *w, const Op *o, const char *why) {
+    w->misplaced = true;
+    if (w->c) hd_plan_wrong(w->c, o, o->span, "%s", why);
+}
+
+// The layouts of an op's results, in the count of its type rule. false after the finding.
+static bool spread(TermWalk *w, const Op *o, const Op *by, const Layout *in, Layout *out) {
+    int from[HD_MAX_IN], to[HD_MAX_IN];
+    const int n = o->n_out + hd_has(&o->attrs, A_INTO);
+    for (int a = 0; a < N_AXES; a++) {
+        if (!(HD_OWN_AXES >> a & 1) || w->mesh.size[a] == 1) continue;
+        for (int i = 0; i < o->n_in; i++) from[i] = hd_layout_at(in[i], a);
+        for (int i = 0; i < n; i++) to[i] = LAYOUT_WHOLE;
+        const char *e = hd_spread(o, a, from, to);
+        if (e) {
+            wrong(w, by, o == by ? e : hd_sprintf(w->t.a, "runs %s: %s", hd_op_info(o->kind)->mnemonic, e));
+            return false;
+        }
+        for (int i = 0; i < n; i++) out[i] = hd_layout_with(out[i], a, to[i]);
+    }
+    return true;
+}
+
+static void scale_heads(TermWalk *w, Op *o, const Layout *in, Layout result) {
+    static const AttrId counts[] = {A_HEADS, A_KV_HEADS};
+    const int rank = o->out[0]->type->rank, k = hd_keys_operand(o);
+    o->attrs = hd_attrs_copy(w->t.cx, &o->attrs);
+    for (int a = 0; a < N_AXES; a++)
+        for (int i = 0; i < 2 && hd_layout_at(result, a) == LAYOUT_SPLIT + rank - 1; i++)
+            if (hd_has(&o->attrs, counts[i]) && !(i && k >= 0 && hd_layout_at(in[k], a) == LAYOUT_WHOLE))
+                hd_set_int(w->t.cx, &o->attrs, counts[i], hd_int(&o->attrs, counts[i], 0) * w->mesh.size[a]);
+}
+
+static Value *whole_value(TermWalk *w, const Value *v, Layout l) {
+    Value *x = HD_NEW(w->t.a, Value);
+    const Type *t = hd_type_whole(w->t.cx, v->type, l, &w->mesh);
+    *x = *v;
+    if (t) x->type = t;
+    return x;
+}
+
+// The op on whole values.
+static const Op *whole_op(TermWalk *w, const Op *o, const Layout *in, const Layout *out) {
+    Op *x = HD_NEW(w->t.a, Op);
+    const int first = hd_has(&o->attrs, A_INTO);
+    *x = *o;
+    x->in = HD_NEWN(w->t.a, Value *, o->n_in + 1);
+    x->out = HD_NEWN(w->t.a, Value *, o->n_out + 1);
+    for (int i = 0; i < o->n_in; i++) x->in[i] = whole_value(w, o->in[i], in[i]);
+    for (int i = 0; i < o->n_out; i++) {
+        x->out[i] = whole_value(w, o->out[i], out[i + first]);
+        x->out[i]->def = x;
+    }
+    if (o->n_out && hd_has(&o->attrs, A_HEADS)) scale_heads(w, x, in, out[first]);
+    return x;
+}
+
+const Op *hd_term_lay_out(TermWalk *w, const Op *o, const Op *by, const Layout *in, Layout *out) {
+    Layout any = 0;
+    const int n = o->n_out + hd_has(&o->attrs, A_INTO);
+    for (int i = 0; i < n; i++) out[i] = 0;
+    for (int i = 0; i < o->n_in; i++) any |= in[i];
+    if ((!any && !hd_term_moves_layout(w, o)) || hd_op_is(o, TRAIT_ORDERS | TRAIT_RETURN)) return o;
+    if (!spread(w, o, by, in, out)) return o;
+    return whole_op(w, o, in, out);
+}
+
+static const char *is_text(const TermWalk *w, Layout l) {
+    for (int a = 0; a < N_AXES; a++)
+        if (hd_layout_at(l, a) == LAYOUT_SUM)
+            return hd_sprintf(w->t.a, "a partial sum over %s", hd_axis_name(a));
+    return hd_layout_text(w->t.a, l);
+}
+
+void hd_term_check_given(TermWalk *w, const Op *by, const char *what, Layout is, Layout wanted) {
+    if (is == wanted || w->misplaced) return;
+    wrong(w, by, hd_sprintf(w->t.a, "gives %s as %s, and it is %s", what, is_text(w, is), is_text(w, wanted)));
+}

@@ -1,0 +1,269 @@
+// The normal form of a term: the rules by which two terms are one (README.md has the list). A rule states an equality
+// of the ops' definitions in ir/ops.def. It may change the order in which a sum or a product is added up, which the ops
+// leave open, or leave out the rounding between a product and the bias that is added to it.
+#include "ir/random.h"
+#include "ir/shapes.h"
+#include "passes/verify/values/terms.h"
+
+// The column term of ops.def: result i of an op, of this type, from the terms of its operands.
+typedef const Term *TermRule(const Terms *t, const Op *o, int i, const Type *type, const Term *const *in);
+
+static const Type *type_like(const Terms *t, const Type *shape, DType d) { return hd_type_with(t->cx, d, shape); }
+
+// A reshape of a reshape is one; of the same type it is nothing.
+const Term *hd_term_reshape(const Terms *t, const Term *x, const Type *type) {
+    x = hd_term_bare(x);
+    return x->type == type ? x : hd_term_plain(t, OP_RESHAPE, 0, type, NULL, 1, &x);
+}
+
+// A cast that changes no element is nothing, also before another cast: x and the cast of x are the same numbers. (A
+// cast to a wider dtype and back are two of them.) What a kernel has not rounded yet is rounded by a cast to its own
+// dtype. Casts are inside of reshapes.
+const Term *hd_term_cast(const Terms *t, const Term *x, DType d) {
+    if (x->kind == OP_RESHAPE) return hd_term_reshape(t, hd_term_cast(t, x->of, d), type_like(t, x->type, d));
+    if (x->type->dtype == d) return hd_term_is_unrounded(x) ? x->of : x;
+    if (x->kind == OP_CAST && hd_term_fits(x->of, x->type->dtype)) return hd_term_cast(t, x->of, d);
+    return hd_term_plain(t, OP_CAST, 0, type_like(t, x->type, d), NULL, 1, &x);
+}
+
+static const Term *slice(const Terms *t, const Term *x, int64_t axis, int64_t start, int64_t size) {
+    Type type = *x->type;
+    Attrs as = {0};
+    if (type.dim[axis] == size) return x;
+    type.dim[axis] = size;
+    hd_set_int(t->cx, &as, A_AXIS, axis);
+    hd_set_int(t->cx, &as, A_START, start);
+    hd_set_int(t->cx, &as, A_SIZE, size);
+    return hd_term_plain(t, OP_SLICE, 0, hd_type(t->cx, type.dtype, type.rank, type.dim), &as, 1, &x);
+}
+
+const Term *hd_term_rows(const Terms *t, const Term *x, int64_t start, const Type *type) {
+    return slice(t, x, 0, start, type->dim[0]);
+}
+
+// --- sums
+
+// The axes of `x`, an operand that `through` is reshaped to, as axes of `through`; false: they are other axes. Axes of
+// size 1 do not count.
+static bool same_axes(const Type *x, const Type *through, unsigned axes, unsigned *found) {
+    int k = 0;
+    *found = 0;
+    for (int i = 0; i < x->rank; i++) {
+        if (x->dim[i] == 1) continue;
+        while (k < through->rank && through->dim[k] == 1) k++;
+        if (k == through->rank || through->dim[k] != x->dim[i]) return false;
+        if (axes >> i & 1) *found |= 1u << k;
+        k++;
+    }
+    while (k < through->rank && through->dim[k] == 1) k++;
+    return k == through->rank;
+}
+
+// The same elements without axes of size 1, and the axes that stay.
+static const Term *squeezed(const Terms *t, const Term *x, unsigned *axes) {
+    int64_t dim[HD_MAX_RANK];
+    unsigned left = 0;
+    int n = 0;
+    for (int i = 0; i < x->type->rank; i++) {
+        if (x->type->dim[i] == 1) continue;
+        left |= (*axes >> i & 1) << n;
+        dim[n++] = x->type->dim[i];
+    }
+    *axes = left;
+    return hd_term_reshape(t, x, hd_type(t->cx, x->type->dtype, n, dim));
+}
+
+// The operand of a sum may be widened first: sums are in a wide dtype anyway, and a largest element stays the same.
+static const Term *not_widened(const Terms *t, const Term *x) {
+    const Term *inner = hd_term_bare(x);
+    if (inner->kind != OP_CAST || inner->type->dtype != TY_F32 || !hd_term_fits(inner->of, TY_F32)) return x;
+    return hd_term_reshape(t, inner->of, type_like(t, x->type, inner->of->type->dtype));
+}
+
+// Sums are added up in f32 (f64 for f64) and rounded at the end. A sum of such a sum is one over all of the axes; so is
+// the largest of the largest. Axes of size 1 do not count.
+static const Term *reduce(const Terms *t, OpKind k, const Term *x, unsigned axes, const Type *type) {
+    x = not_widened(t, x);
+    const DType d = k == OP_REDUCE_MAX || x->type->dtype == TY_F64 ? x->type->dtype : TY_F32;
+    const Term *inner = hd_term_bare(x);
+    unsigned more;
+    if (inner->kind == k && inner->type->dtype == d && same_axes(x->type, inner->type, axes, &more))
+        x = inner->of, axes = inner->axes | more;
+    else
+        x = squeezed(t, x, &axes);
+    Type kept = *x->type;
+    for (int i = 0; i < kept.rank; i++)
+        if (axes >> i & 1) kept.dim[i] = 1;
+    kept.dtype = d;
+    const Type *to = hd_type(t->cx, kept.dtype, kept.rank, kept.dim);
+    const Term *sum = axes ? hd_term_summed(t, k, to, axes, x) : hd_term_cast(t, x, to->dtype);
+    return hd_term_reshape(t, hd_term_cast(t, sum, type->dtype), type);
+}
+
+// --- products
+
+const Term *hd_term_stored(const Terms *t, const Term *x, DType d) {
+    return hd_term_bare(hd_term_cast(t, hd_term_bare(x), d));
+}
+
+// Operands that may change places have an order of their own.
+const Term *hd_term_commuting(const Terms *t, OpKind k, const Type *type, const Term *a, const Term *b) {
+    const bool swap = a->hash.hi > b->hash.hi || (a->hash.hi == b->hash.hi && a->hash.lo > b->hash.lo);
+    return hd_term_plain(t, k, 0, type, NULL, 2, swap ? (const Term *[]){b, a} : (const Term *[]){a, b});
+}
+
+// matmul, bmm and gemm are one: they read matrices, whatever the shapes of their operands are. The bias of a gemm is an
+// addition. Scales stay operands: whose they are and which of the two says their place.
+static const Term *term_product(const Terms *t, const Op *o, int i, const Type *type, const Term *const *in) {
+    (void)i;
+    const Product p = hd_product(o);
+    const int scales = hd_operand_of(o, ROLE_SCALE_A) < 0 ? 0 : 2;
+    const Term *factors[4], *x;
+    for (int k = 0; k < 2 + scales; k++) factors[k] = hd_term_bare(in[k]);
+    Attrs as = {0};
+    if (hd_has(&o->attrs, A_FAST)) hd_set_flag(t->cx, &as, A_FAST);
+    hd_set_ints(t->cx, &as, A_SIZES, 6, (int64_t[]){p.batches, p.m, p.n, p.k, p.ta, p.tb});
+    x = hd_term_plain(t, OP_MATMUL, 0, hd_type(t->cx, type->dtype, 2, (int64_t[]){p.batches * p.m, p.n}), &as,
+                      2 + scales, factors);
+    x = hd_term_reshape(t, x, type);
+    const int bias = hd_operand_of(o, ROLE_BIAS);
+    return bias >= 0 ? hd_term_commuting(t, OP_ADD, type, x, in[bias]) : x;
+}
+
+// --- lookups
+
+static bool counts_up(const Term *index) { return index->kind == OP_IOTA && index->type->rank == 1; }
+
+// A table looked up by 0, 1, 2, ... is its first rows.
+static const Term *term_embedding(const Terms *t, const Op *o, int i, const Type *type, const Term *const *in) {
+    (void)i;
+    if (counts_up(in[1]) && type->dim[0] <= in[0]->type->dim[0]) return hd_term_rows(t, in[0], 0, type);
+    return hd_term_plain(t, o->kind, 0, type, &o->attrs, 2, in);
+}
+
+static const Term *term_embedding_grad(const Terms *t, const Op *o, int i, const Type *type, const Term *const *in) {
+    (void)i;
+    if (counts_up(in[1]) && hd_type_count(in[0]->type) == hd_type_count(type)) // every row once
+        return hd_term_reshape(t, hd_term_cast(t, in[0], type->dtype), type);
+    return hd_term_plain(t, o->kind, 0, type, NULL, 2, in);
+}
+
+// --- dropout and attention
+
+static const Term *key_of(const Terms *t, const Op *o, const Term *const *in, int others) {
+    if (o->n_in > others) return in[others];
+    const Type *type = hd_type(t->cx, TY_I32, 1, (int64_t[]){HD_KEY});
+    return hd_term_leaf(t, "key", "", hd_int(&o->attrs, A_SITE, 0), type);
+}
+
+static const Term *term_dropout(const Terms *t, const Op *o, int i, const Type *type, const Term *const *in) {
+    (void)i;
+    return hd_term_plain(t, o->kind, 0, type, &o->attrs, 2, (const Term *[]){in[0], key_of(t, o, in, 1)});
+}
+
+// Packed operands are slices of one, and packed results a concat. Defaults are as if they were written.
+static const Term *term_attention(const Terms *t, const Op *o, int index, const Type *type, const Term *const *in) {
+    const AttentionShape s = hd_attention_shape(o);
+    const int64_t size[] = {s.heads * s.size, s.kv_heads * s.size, s.kv_heads * s.size};
+    const Term *all[8], *part[3];
+    int n = 0, from = 0;
+    Attrs as = {0};
+    if (s.grad) all[n++] = in[from++];
+    for (int i = 0; i < 3; i++) all[n++] = s.packed ? slice(t, in[from], 2, s.part[i], size[i]) : in[from++];
+    if (s.packed) from++;
+    for (int i = 0; s.grad && i < 2; i++) all[n++] = in[from++];
+    if (s.documents) all[n++] = in[from++];
+    hd_set_int(t->cx, &as, A_HEADS, s.heads);
+    hd_set_int(t->cx, &as, A_KV_HEADS, s.kv_heads);
+    if (s.causal) hd_set_flag(t->cx, &as, A_CAUSAL);
+    if (s.window < s.seq) hd_set_int(t->cx, &as, A_WINDOW, s.window);
+    if (s.documents) hd_set_flag(t->cx, &as, A_DOCUMENTS);
+    hd_set_float(t->cx, &as, A_SCALE, s.scale);
+    if (hd_draws(o)) {
+        hd_set_float(t->cx, &as, A_P, hd_float(&o->attrs, A_P, 0));
+        hd_set_int(t->cx, &as, A_BATCH, hd_int(&o->attrs, A_BATCH, 0));
+        all[n++] = key_of(t, o, in, from);
+    }
+    if (!s.grad || !s.packed) return hd_term_plain(t, o->kind, index, type, &as, n, all);
+    for (int i = 0; i < 3; i++)
+        part[i] = hd_term_plain(t, o->kind, i,
+                                hd_type(t->cx, s.dtype, 3, (int64_t[]){s.batch, s.seq, size[i]}), &as, n, all);
+    as = (Attrs){0};
+    hd_set_int(t->cx, &as, A_AXIS, 2);
+    return hd_term_plain(t, OP_CONCAT, 0, type, &as, 3, part);
+}
+
+// --- the rest
+
+// Pointwise ops broadcast by themselves. The operands of some may change places.
+static const Term *term_pointwise(const Terms *t, const Op *o, int i, const Type *type, const Term *const *in) {
+    (void)i;
+    const Term *narrow[HD_MAX_IN];
+    for (int k = 0; k < o->n_in; k++) narrow[k] = in[k]->kind == OP_BROADCAST ? in[k]->of : in[k];
+    if (hd_op_is(o, TRAIT_COMMUTES)) return hd_term_commuting(t, o->kind, type, narrow[0], narrow[1]);
+    return hd_term_plain(t, o->kind, 0, type, &o->attrs, o->n_in, narrow);
+}
+
+static const Term *term_constant(const Terms *t, const Op *o, int i, const Type *type, const Term *const *in) {
+    (void)i, (void)in;
+    Attrs as = {0};
+    double value = hd_float(&o->attrs, A_VALUE, 0);
+    if (hd_has(&o->attrs, A_PER_RANK)) value /= (double)t->ranks;
+    hd_set_float(t->cx, &as, A_VALUE, value);
+    return hd_term_plain(t, OP_CONST, 0, type, &as, 0, NULL);
+}
+
+static const Term *term_reshape(const Terms *t, const Op *o, int i, const Type *type, const Term *const *in) {
+    (void)o, (void)i;
+    return hd_term_reshape(t, in[0], type);
+}
+
+static const Term *term_cast(const Terms *t, const Op *o, int i, const Type *type, const Term *const *in) {
+    (void)o, (void)i;
+    return hd_term_cast(t, in[0], type->dtype);
+}
+
+static const Term *term_copy(const Terms *t, const Op *o, int i, const Type *type, const Term *const *in) {
+    return o->n_in ? in[0] : hd_term_plain(t, o->kind, i, type, &o->attrs, 0, NULL);
+}
+
+static const Term *term_broadcast(const Terms *t, const Op *o, int i, const Type *type, const Term *const *in) {
+    (void)i;
+    return in[0]->type == type ? in[0] : hd_term_plain(t, o->kind, 0, type, NULL, 1, in);
+}
+
+static const Term *term_slice(const Terms *t, const Op *o, int i, const Type *type, const Term *const *in) {
+    (void)i, (void)type;
+    const Attrs *as = &o->attrs;
+    return slice(t, in[0], hd_int(as, A_AXIS, 0), hd_int(as, A_START, 0), hd_int(as, A_SIZE, 0));
+}
+
+static const Term *term_sum(const Terms *t, const Op *o, int i, const Type *type, const Term *const *in) {
+    (void)i;
+    return reduce(t, OP_SUM, in[0], hd_reduced_axes(o), type);
+}
+
+static const Term *term_largest(const Terms *t, const Op *o, int i, const Type *type, const Term *const *in) {
+    (void)i;
+    return reduce(t, o->kind, in[0], hd_reduced_axes(o), type);
+}
+
+// Its first result is the loss.
+static const Term *term_cross_entropy_grad(const Terms *t, const Op *o, int i, const Type *type,
+                                           const Term *const *in) {
+    if (i) return hd_term_plain(t, o->kind, i, type, &o->attrs, o->n_in, in);
+    const Term *forward[] = {in[0], in[1], in[o->n_in - 1]};
+    return hd_term_plain(t, OP_CROSS_ENTROPY, 0, type, &o->attrs, hd_loss_weights(o) ? 3 : 2, forward);
+}
+
+const Term *hd_term_of(const Terms *t, const Op *o, int index, const Term *const *in) {
+    static const struct { OpKind of; TermRule *rule; } rules[N_OPS] = {
+#define ELT(id, ...) [OP_##id] = {.rule = term_pointwise},
+#define OP(id, mnemonic, n_in, n_out, attrs, fields, doc) [OP_##id] = {.of = OP_##id, fields},
+#define term(x) .rule = term_##x,
+#include "ir/ops.def"
+    };
+    const Type *type = hd_result_type(o, index);
+    if (rules[o->kind].rule) return rules[o->kind].rule(t, o, index, type, in);
+    return hd_term_plain(t, o->kind, index, type, &o->attrs, o->n_in, in);
+}
