@@ -35,6 +35,8 @@ static const ArgRow rows[] = {
      "the input is several modules, separated by lines '// -----'"},
     {"--verify-diagnostics", NULL, 0, ARG_ON, FIELD(verify_diagnostics),
      "compare what is reported with the comments // expected-error @+1 {{text}}"},
+    {"--start-after", "PASS", 0, ARG_TEXT, FIELD(manager.options.start_after),
+     "begin the pipeline after this pass: the input is what it left"},
     {"--run-reproducer", NULL, 0, ARG_ON, FIELD(run_reproducer), "take the pipeline from the first line of the input"},
     {"--report", "json|text|timeline", 0, ARG_WORD, FIELD(report),
      "print what the plan costs, not the module; timeline is a page of HTML"},

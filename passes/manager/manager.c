@@ -225,11 +225,31 @@ static void print_statistics(const PipelineRun *r) {
     }
 }
 
-static bool prepare(const PipelineRun *r) {
+// The position after the first pass of that name; it must be in the pipeline.
+static int after(const Pipeline *p, const char *pass) {
+    int n = 0;
+    while (strcmp(p->at[n++].pass->name, pass) != 0) continue;
+    return n;
+}
+
+// The part of the pipeline that runs. False after an error.
+static bool cut_pipeline(PipelineRun *r, Pipeline *cut) {
     const ManagerOptions *o = r->options;
-    if (!hd_pipeline_check(r->m->cx, r->p, r->m->stage)) return false;
+    if (!check_names(r, "--start-after", o->start_after) || !check_names(r, "--stop-after", o->stop_after)) return false;
+    const int first = o->start_after ? after(r->p, o->start_after) : 0;
+    const int end = o->stop_after ? after(r->p, o->stop_after) : r->p->n;
+    if (end < first)
+        return hd_error(r->m->cx, (Span){0}, "--stop-after=%s ends the pipeline before --start-after=%s begins it",
+                        o->stop_after, o->start_after);
+    *cut = (Pipeline){end - first, r->p->at + first};
+    r->p = cut;
+    return true;
+}
+
+static bool prepare(PipelineRun *r, Pipeline *cut) {
+    const ManagerOptions *o = r->options;
     if (!check_names(r, "--print-ir-before", o->print_before) || !check_names(r, "--print-ir-after", o->print_after) ||
-        !check_names(r, "--stop-after", o->stop_after))
+        !cut_pipeline(r, cut) || !hd_pipeline_check(r->m->cx, r->p, r->m->stage))
         return false;
     if (o->print_dir && mkdir(o->print_dir, 0777) && errno != EEXIST)
         return hd_error(r->m->cx, (Span){0}, "cannot make folder '%s': %s", o->print_dir, strerror(errno));
@@ -239,13 +259,8 @@ static bool prepare(const PipelineRun *r) {
 bool hd_manager_run(Module *m, const Pipeline *p, const ManagerOptions *options) {
     PipelineRun r = {.m = m, .p = p, .options = options, .arena = hd_arena_new()};
     r.counters.arena = r.arena;
-    bool good = prepare(&r);
-    Pipeline cut = *p;
-    if (good && options->stop_after) {
-        cut.n = 0;
-        while (strcmp(p->at[cut.n++].pass->name, options->stop_after) != 0) continue;
-        r.p = &cut;
-    }
+    Pipeline cut;
+    bool good = prepare(&r, &cut);
     r.seconds = HD_NEWN(r.arena, double, r.p->n + 1);
     r.grown = hd_grown(m, r.arena);
     Change change = CHANGED;

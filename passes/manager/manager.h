@@ -8,7 +8,7 @@ typedef struct ManagerOptions {
     const char *print_before, *print_after;    // comma-separated passes, or NULL
     bool print_after_all, print_after_change;  // ..._change: only a line where a pass changed nothing
     const char *print_dir;                     // a folder that gets input.hir, 00-autodiff.hir, ...; or NULL
-    const char *stop_after;                    // a pass, or NULL
+    const char *start_after, *stop_after;      // passes, or NULL: the pipeline begins after the first of that name
     bool time_passes, statistics;
     bool reproducer;                           // write heddle-reproducer-<n>.hir after an internal error
 } ManagerOptions;
