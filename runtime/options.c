@@ -14,7 +14,7 @@
 
 // COUNT: at least 1. NUMBER: at least 0. NAMES: may be given several times
 // EVERY: a COUNT of steps, or a time. BATCHES: a COUNT, or all
-typedef enum { TEXT, NAMES, FORMAT, DTYPE_OF, COUNT, NUMBER, EVERY, BATCHES, ON, REPORT, HELP, VERSION } Kind;
+typedef enum { TEXT, NAMES, FORMAT, DTYPE_OF, COUNT, NUMBER, EVERY, BATCHES, ON, REPORT, HELP, MAN, VERSION } Kind;
 static const struct {
     const char *name, *value;
     Kind kind;
@@ -72,9 +72,26 @@ static const struct {
      "time every action of the last step: a page of HTML to look at"},
     {"report", "[=json]", REPORT, 0, "print the memory that the plan takes and stop: text, or JSON"},
     {"help", NULL, HELP, 0, "this text (-h)"},
+    {"print-man", NULL, MAN, 0, "print the man page of this program, and stop"},
     {"version", NULL, VERSION, 0, "the version of Heddle that this program was made with"},
 };
 enum { N_OPTIONS = sizeof rows / sizeof *rows };
+
+HdOptionRow hd_options_row(int i) {
+    if (i >= N_OPTIONS) return (HdOptionRow){0};
+    return (HdOptionRow){rows[i].name, rows[i].value, rows[i].doc};
+}
+
+const char hd_options_signals[] =
+    "Interrupted or terminated, or after SIGUSR2, a program finishes its step, saves (with --save) and exits with"
+    " 128 + the\n"
+    "signal's number; a second signal, more than a second later, ends it at once. SIGUSR1 saves and goes on.\n";
+const char hd_options_environment[] =
+    "Environment of programs for the cuda target: HEDDLE_CUDA_PATH=FOLDERS with NVIDIA's libraries, "
+    "HEDDLE_CACHE=FOLDER|off,\n"
+    "HEDDLE_TUNE=load (choose algorithms of matrix products under load: longer, once; 0: time none),\n"
+    "HEDDLE_ATTENTION=kernel, HEDDLE_EARLY=0 (launch no kernel before the one before it has ended),\n"
+    "HEDDLE_SYNC=1 (find the action that fails), HEDDLE_VERBOSE=1 (print every choice)\n";
 
 static void usage(FILE *f, const char *argv0) {
     hd_say(f, "usage: %s --data=FILE --steps=N [options]\n", argv0);
@@ -84,16 +101,8 @@ static void usage(FILE *f, const char *argv0) {
         snprintf(left, sizeof left, "--%s%s%s", rows[i].name, *value && *value != '[' ? "=" : "", value);
         hd_say(f, "  %-20s %s\n", left, rows[i].doc);
     }
-    hd_say_text(
-        f,
-        "Interrupted or terminated, or after SIGUSR2, a program finishes its step, saves (with --save) and exits with"
-        " 128 + the\n"
-        "signal's number; a second signal, more than a second later, ends it at once. SIGUSR1 saves and goes on.\n"
-        "Environment of programs for the cuda target: HEDDLE_CUDA_PATH=FOLDERS with NVIDIA's libraries, "
-        "HEDDLE_CACHE=FOLDER|off,\n"
-        "HEDDLE_TUNE=load (choose algorithms of matrix products under load: longer, once; 0: time none),\n"
-        "HEDDLE_ATTENTION=kernel, HEDDLE_EARLY=0 (launch no kernel before the one before it has ended),\n"
-        "HEDDLE_SYNC=1 (find the action that fails), HEDDLE_VERBOSE=1 (print every choice)\n");
+    hd_say_text(f, hd_options_signals);
+    hd_say_text(f, hd_options_environment);
 }
 
 static bool silent; // another rank says it
@@ -273,7 +282,8 @@ int hd_options_parse(int argc, char **argv, const HdProgram *p, bool speaks, Opt
         if (speaks && kind == HELP) usage(stdout, argv[0]);
         if (speaks && kind == VERSION)
             hd_say(stdout, "%s, target %s, Heddle %s\n", p->model, p->target, HEDDLE_VERSION);
-        if (kind == HELP || kind == VERSION) return 1;
+        if (speaks && kind == MAN) hd_man_page(stdout, p->model);
+        if (kind == HELP || kind == MAN || kind == VERSION) return 1;
         if (set(o, id, optarg)) return 2;
     }
     if (optind < argc) return refuse("options begin with --, unlike ", argv[optind], argv[0]);

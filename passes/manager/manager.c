@@ -235,7 +235,8 @@ static int after(const Pipeline *p, const char *pass) {
 // The part of the pipeline that runs. False after an error.
 static bool cut_pipeline(PipelineRun *r, Pipeline *cut) {
     const ManagerOptions *o = r->options;
-    if (!check_names(r, "--start-after", o->start_after) || !check_names(r, "--stop-after", o->stop_after)) return false;
+    if (!check_names(r, "--start-after", o->start_after) || !check_names(r, "--stop-after", o->stop_after))
+        return false;
     const int first = o->start_after ? after(r->p, o->start_after) : 0;
     const int end = o->stop_after ? after(r->p, o->stop_after) : r->p->n;
     if (end < first)
