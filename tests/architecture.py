@@ -19,7 +19,7 @@ import tempfile
 QUOTED = re.compile(r"^```(\S+)\n(.*?)^```$", re.S | re.M)
 COMMAND = re.compile(r"^\$ build/bin/heddlec (.*)$", re.M)
 PATH = re.compile(r"`([\w./-]+/[\w./-]*|[\w-]+\.(?:md|c|h|l|y|def|py))`")
-TREES = ("frontend", "ir", "passes", "codegen", "runtime", "tests", "examples")
+TREES = ("frontend", "ir", "passes", "codegen", "runtime", "tests", "examples", "tools")
 NUMBER = re.compile(r"%\d+|@k\d+|\bk\d+(?=_)|0x[0-9a-f]+|(?<=offset = )\d+|(?<=\(x, )\d+, \d+")
 
 

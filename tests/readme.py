@@ -53,7 +53,8 @@ def main():
     text = "".join((root / page).read_text() for page in ("README.md", "ir/README.md"))
     count = failed = 0
     with tempfile.TemporaryDirectory() as folder:
-        os.symlink(root / "examples", os.path.join(folder, "examples"))
+        for name in ("examples", "tools"):
+            os.symlink(root / name, os.path.join(folder, name))
         for name in ("train.txt", "val.txt"):
             pathlib.Path(folder, name).write_text((root / "frontend/LANGUAGE.md").read_text())
         for command, shown in commands(text):

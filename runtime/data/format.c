@@ -27,6 +27,7 @@ DataType hd_data_type(const char *name) {
 
 #define UNPACK "decompress it first: "
 #define TO_BIN "write its tokens as a .npy file or as raw u16 or u32 to a .bin file"
+#define MAKES " -o FOLDER makes tokens of its texts (--tokenizer=tokenizer.json)"
 #define PICTURE "decode pictures in Python and save their numbers: np.save('image.npy', array)"
 
 // ALWAYS: no file of raw tokens or text begins so. UNLESS_ASKED: one might, if --format says so. TEXT: as UNLESS_ASKED,
@@ -53,7 +54,7 @@ static const struct {
     {"\xfd" "7zXZ\0", 0, 6, UNLESS_ASKED, "compressed by xz", NULL, UNPACK "unxz FILE"},
     {"BZh", 0, 3, UNLESS_ASKED, "compressed by bzip2", NULL, UNPACK "bunzip2 FILE"},
     {"PAR1", 0, 4, UNLESS_ASKED, "a parquet table", NULL,
-     "read its column in Python (pyarrow.parquet.read_table), tokenize it, and " TO_BIN},
+     "heddle-data FILE.parquet" MAKES},
     {"ARROW1\0\0", 0, 8, UNLESS_ASKED, "an Arrow table", NULL,
      "read its column in Python (pyarrow.feather.read_table), tokenize it, and " TO_BIN},
     {"\x89HDF\r\n\x1a\n", 0, 8, UNLESS_ASKED, "an HDF5 file", NULL,
@@ -68,7 +69,7 @@ static const struct {
     {"II*\0", 0, 4, UNLESS_ASKED, "a picture (TIFF)", NULL, PICTURE},
     {"WEBP", 8, 4, UNLESS_ASKED, "a picture (WebP)", NULL, PICTURE},
     {"{\"", 0, 2, TEXT, "JSON or JSON lines", NULL,
-     "take the text out of it to a .txt file, or tokenize it and " TO_BIN "; --format=bytes trains on the JSON itself"},
+     "heddle-data FILE.jsonl" MAKES "; --format=bytes trains on the JSON itself"},
 };
 enum { FORMATS = sizeof formats / sizeof *formats };
 

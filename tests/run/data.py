@@ -234,7 +234,7 @@ def case_other_formats():
     """Files of other formats are called by their names, with the way to convert them, whatever they are called."""
     ways = ((b"PK\3\4", "a zip archive", "np.save"), (b"\x1f\x8b\x08", "gzip", "gunzip"),
             (b"\x28\xb5\x2f\xfd", "zstd", "zstd -d"), (b"\xfd7zXZ\0", "xz", "unxz"), (b"BZh", "bzip2", "bunzip2"),
-            (b"PAR1", "parquet", "read_table"), (b"ARROW1\0\0", "Arrow", "read_table"),
+            (b"PAR1", "parquet", "heddle-data"), (b"ARROW1\0\0", "Arrow", "read_table"),
             (b"\x89HDF\r\n\x1a\n", "HDF5", "h5py"), (b"\x80\4\x95", "pickle", "load it in Python"),
             (b"SQLite format 3\0", "SQLite", ".txt"),
             (b"%PDF-", "PDF", "pdftotext"), (b"\x89PNG\r\n\x1a\n", "PNG", "picture"),
@@ -249,7 +249,7 @@ def case_other_formats():
             good("--data=other.txt", "--steps=1", "--format=bytes")  # who says so may
     lines = b'{"text": "a line of words"}\n' * 90
     for path in ("lines.bin", "lines.jsonl", "lines.json"):
-        r = bad(1, path, "JSON", ".txt", args=["--data=" + write(path, lines), "--steps=1"])
+        r = bad(1, path, "JSON", "heddle-data", args=["--data=" + write(path, lines), "--steps=1"])
         check("--format=u16" not in r.err, "JSON is to be read as tokens:", r)
     good("--data=" + write("lines.txt", lines), "--steps=1")
     r = bad(1, "text.bin is text", "--format=bytes", args=["--data=" + write("text.bin", b"Some words.\n" * 90),
