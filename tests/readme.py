@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Runs the commands of README.md and ir/README.md: every line that begins with `$ ` in a block of code, in order, in a
-folder of its own. Training takes two steps; a command whose output is shown must print those of the lines
-that hold no figures of the machine.
+"""Runs the commands of documents, in order, in a folder of its own: every line that begins with `$ ` in a block of
+code, and of a table whose last column is called Command every command in it. A block of code with the name of a file,
+as in ```hd a.hd, is that file. Training takes a hundredth of the steps, and at least two; a command whose output is
+shown must print those of the lines that hold no figures of the machine.
 
-usage: readme.py HEDDLEC ROOT
+usage: readme.py HEDDLEC ROOT PAGE...
 """
 import os
 import pathlib
@@ -13,15 +14,36 @@ import subprocess
 import sys
 import tempfile
 
-BLOCK = re.compile(r"^```\n(.*?)^```$", re.S | re.M)
+TABLE = re.compile(r"^\|.*\| Command \|$")
 MACHINE = re.compile(r"tok/s|EPYC")  # lines that depend on where they were printed
+
+
+def parts(text):
+    """("```" and what follows it, its lines) of every block of code, ("|", the rows) of every table of commands"""
+    kind, lines = None, []
+    for line in [*text.splitlines(), ""]:
+        if kind == "|" and not line.startswith("|"):
+            yield kind, lines[1:]
+            kind = None
+        if kind is None and (line.startswith("```") or TABLE.match(line)):
+            kind, lines = line if line.startswith("```") else "|", []
+        elif kind and line == "```":
+            yield kind, lines
+            kind = None
+        else:
+            lines.append(line)
 
 
 def commands(text):
     """(command, the lines shown under it)"""
-    for block in BLOCK.finditer(text):
+    for kind, lines in parts(text):
+        if kind == "|":
+            cells = [row.rstrip(" |").rsplit("| ", 1)[-1] for row in lines]
+            yield from ((c, []) for cell in cells for c in re.findall(r"`([^`]+)`", cell))
+        if kind != "```":
+            continue
         found = None
-        for line in block.group(1).splitlines():
+        for line in lines:
             if line.startswith("$ "):
                 if found:
                     yield found
@@ -32,10 +54,21 @@ def commands(text):
             yield found
 
 
+def files(text):
+    """(name, text)"""
+    for kind, lines in parts(text):
+        if " " in kind:
+            yield kind.split()[1], "\n".join(lines) + "\n"
+
+
 def run(command, shown, folder, heddlec):
-    words = [re.sub(r"^--steps=\d+$", "--steps=2", w) for w in shlex.split(command)]
-    if words[0] == "build/bin/heddlec":
+    words = [re.sub(r"^--steps=(\d+)$", lambda m: f"--steps={max(2, int(m[1]) // 100)}", w)
+             for w in shlex.split(command)]
+    if words[0] in ("heddlec", "build/bin/heddlec"):
         words[0] = heddlec
+    if words[0].startswith("./") and not os.path.exists(os.path.join(folder, words[0])):
+        print(f"$ {command}\nno such program")
+        return False
     done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=600)
     said = done.stdout + done.stderr
     fails = any("error:" in line for line in shown)
@@ -48,20 +81,29 @@ def run(command, shown, folder, heddlec):
     return not wrong
 
 
-def main():
-    heddlec, root = os.path.abspath(sys.argv[1]), pathlib.Path(sys.argv[2]).resolve()
-    text = "".join((root / page).read_text() for page in ("README.md", "ir/README.md"))
+def run_page(heddlec, root, page):
+    """(commands, failures)"""
+    text = (root / page).read_text()
     count = failed = 0
     with tempfile.TemporaryDirectory() as folder:
         for name in ("examples", "tools"):
             os.symlink(root / name, os.path.join(folder, name))
         for name in ("train.txt", "val.txt"):
             pathlib.Path(folder, name).write_text((root / "frontend/LANGUAGE.md").read_text())
+        for name, body in files(text):
+            pathlib.Path(folder, name).parent.mkdir(exist_ok=True)
+            pathlib.Path(folder, name).write_text(body)
         for command, shown in commands(text):
             count += 1
             failed += not run(command, shown, folder, heddlec)
-    print(f"{count} commands, {failed} failures")
-    return 1 if failed or count < 5 else 0
+    print(f"{page}: {count} commands, {failed} failures")
+    return count, failed
+
+
+def main():
+    heddlec, root = os.path.abspath(sys.argv[1]), pathlib.Path(sys.argv[2]).resolve()
+    done = [run_page(heddlec, root, page) for page in sys.argv[3:]]
+    return 1 if any(failed or not count for count, failed in done) else 0
 
 
 sys.exit(main())
