@@ -58,31 +58,55 @@ browser() {
   missing=()
 }
 
-step "nvrtc" nvrtc
-step "browser" browser
+# beside COMMAND...: starts it as a group of processes, which ends where this script fails. `running` has the groups.
+running=()
+beside() {
+  set -m
+  "$@" &
+  set +m
+  running+=($!)
+}
+trap 'for group in "${running[@]}"; do kill -- "-$group" 2>/dev/null || true; done' EXIT
+
+downloads() {
+  step "nvrtc" nvrtc
+  step "browser" browser
+}
+beside downloads
 step "build release" build release
 step "build with sanitizers" build asan
-# Beside the quick tests, so that neither waits for the other's last one.
-beside() {
+wait "${running[0]}"
+
+# Three rows of tests. The third begins when one of the others has ended, so that no core waits for a row's last test.
+quick() {
+  step "quick tests with sanitizers" ctest --test-dir build/asan -L quick -j"$at_once" --output-on-failure
+}
+races_and_fuzz() {
   step "build with the thread sanitizer" build tsan
   step "races" ctest --test-dir build/tsan -j"$jobs" --output-on-failure
   step "build fuzzers" build fuzz
   cmake -Dseconds="${SECONDS_EACH:-0}" build/fuzz >/dev/null
   step "fuzz" ctest --test-dir build/fuzz -L fuzz -j"$jobs" --output-on-failure
 }
-set -m # processes in a group of their own, which ends where this script fails
-beside &
-set +m
-trap "kill -- -$! 2>/dev/null || true" EXIT
-step "quick tests with sanitizers" ctest --test-dir build/asan -L quick -j"$at_once" --output-on-failure
-wait $!
-trap - EXIT
+rest() {
+  echo "== all other tests"
+  ctest --test-dir build -E "^($done_before)\$" -j"$at_once" --output-on-failure --no-label-summary \
+    >build/log/rest.log 2>&1
+}
 
 # The names of a folder's tests, as ctest lists them with these options.
 names() { ctest --test-dir "$1" -N "${@:2}" | sed -n 's/^ *Test *#[0-9]*: //p' | sort; }
 
 done_before=$(comm -23 <(names build/asan -L quick) <(names build -L both) | paste -sd'|')
 [ -n "$done_before" ] || { echo "no test has run with sanitizers" >&2; exit 1; }
-echo "== all other tests"
-ctest --test-dir build -E "^($done_before)\$" -j"$at_once" --output-on-failure --no-label-summary |
-  python3 tests/slowest.py build/log/quick-tests-with-sanitizers.log build/log/races.log build/log/fuzz.log
+running=()
+beside quick
+beside races_and_fuzz
+wait -n "${running[@]}"
+failed=0
+rest || failed=1
+for group in "${running[@]}"; do wait "$group"; done
+running=()
+cd build/log
+python3 ../../tests/slowest.py quick-tests-with-sanitizers.log races.log fuzz.log <rest.log
+exit $failed

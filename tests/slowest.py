@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Passes on what ctest prints, with the ten slowest tests before its summary. usage: ctest ... | slowest.py [LOG...]
 
-LOG: what ctest printed before, whose tests count too.
+LOG: what ctest printed in other steps, whose tests count too.
 """
 import os
 import re

@@ -56,9 +56,21 @@ def left_out(path):
         return re.search(r"UNSUPPORTED: sanitized|RUN:.*" + CALL, f.read(), re.M)
 
 
+def long(path):
+    with open(path, encoding="utf-8", errors="replace") as f:
+        return re.search(r"^(?:// )?LONG: ", f.read(), re.M)
+
+
+# A file that takes long says so after `LONG:`. With HEDDLE_TEST_PART=N `rest` runs each seventh of them.
 if lit_config.params.get("rest", "0") != "0":
+    sys.path.append(os.path.join(root, "tests", "run"))
+    import part
     paths = [p for s in config.suffixes for p in glob.glob(f"{config.test_source_root}/**/*{s}", recursive=True)]
-    kept = {os.path.basename(p) for p in paths if left_out(p)}
+    rest = sorted(p for p in paths if left_out(p))
+    long_ones = [p for p in rest if long(p)]
+    today = part.of(long_ones)
+    kept = {os.path.basename(p) for p in rest if p in today or p not in long_ones}
+    lit_config.note(f"{len(today)} of {len(long_ones)} long files; {part.told()}")
     config.excludes += sorted({os.path.basename(p) for p in paths} - kept)
 
 # Features a test may ask for with REQUIRES.
