@@ -23,7 +23,7 @@ awk 'NR % 10 == 0' build/demo/files | xargs -d '\n' cat > build/demo/val.txt
 wc -c build/demo/train.txt build/demo/val.txt | sed '$d'
 
 echo "== compiling examples/tiny for $target"
-build/bin/heddlec examples/tiny/tiny.hd --target=$target -o build/bin/tiny
+build/bin/heddlec examples/tiny/tiny.hd --target=$target --set schedule.logits=on -o build/bin/tiny
 
 echo "== training"
 build/bin/tiny --data=build/demo/train.txt --val=build/demo/val.txt --steps="${STEPS:-300}" --log=build/demo/log.jsonl \
@@ -40,10 +40,14 @@ print(f"all of val.txt: {loss:.3f} nats a byte; counting bytes alone (a unigram 
 raise SystemExit(0 if loss < unigram - 0.3 else f"the model should be clearly below {unigram:.3f}")
 PY
 
+echo "== what it writes after \"static \""
+build/bin/tiny --resume=build/demo/checkpoint --sample="static " --tokens=300 --temperature=0.8 --top-k=40 2>/dev/null
+
 cat <<'TEXT'
 
 What to try next:
   build/bin/tiny --data=build/demo/train.txt --steps=400 --resume=build/demo/checkpoint   go on, bit for bit
+  build/bin/tiny --resume=build/demo/checkpoint --sample="int main" --temperature=0.5 --seed=2   another text
   build/bin/tiny --report                                                                what the plan holds, in bytes
   build/bin/heddlec examples/tiny/tiny.hd --emit=plan --print-ir-dir=build/demo/ir -o build/demo/plan.hir
                                                                                          every stage, a file each

@@ -52,4 +52,5 @@ const char hd_prelude[] =
     "; margin = " TEXT(HD_DEFAULT_MARGIN) "; ahead = " TEXT(HD_DEFAULT_AHEAD) "; }\n"
     "  graph step;\n"
     "  overlap_grads auto;\n"
+    "  logits = off;\n"
     "}\n";

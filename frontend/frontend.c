@@ -178,7 +178,7 @@ static bool lower(Front *f, Node *const *sets, int n_sets) {
     hd_settings_emit(f);
     hd_facts_emit(f);
     hd_hub_emit(f);
-    return true;
+    return hd_lower_logits(f);
 }
 
 // --- settings that are text

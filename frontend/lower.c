@@ -417,15 +417,19 @@ static Flow run_block(Front *f, const Node *block, Val *result) {
 
 Val hd_lower_call(Front *f, const Node *fn, const Val *args) { return invoke(f, NULL, fn, fn->span, args); }
 
+Val hd_lower_call_of_model(Front *f, const Node *fn, const Val *args) {
+    return invoke(f, f->root, fn, fn->span, args);
+}
+
 // --- the loss
 
-static Val loss_arg(Front *f, const Node *formal) {
+Val hd_lower_argument(Front *f, const Node *formal, const char *of) {
     if (!formal->b)
-        return hd_front_bad(f, formal->span, "argument '%s' of 'loss' needs a type, such as i32[batch, seq]",
-                            formal->name);
+        return hd_front_bad(f, formal->span, "argument '%s' of '%s' needs a type, such as i32[batch, seq]",
+                            formal->name, of);
     DType dt = TY_F32;
     if (formal->b->name && (!hd_dtype_parse(formal->b->name, &dt) || (dt != TY_F32 && dt != TY_I32)))
-        return hd_front_bad(f, formal->b->span, "an argument of 'loss' is f32 or i32, not '%s'", formal->b->name);
+        return hd_front_bad(f, formal->b->span, "an argument of '%s' is f32 or i32, not '%s'", of, formal->b->name);
     const Type *t = hd_lower_type(f, f->root, formal->b->a, dt, "an argument");
     return t ? (Val){.kind = VAL_TENSOR, .tensor = hd_arg_add(f->func, t, formal->name)} : bad;
 }
@@ -441,10 +445,10 @@ bool hd_lower_loss(Front *f) {
     Val *args = HD_NEWN(f->arena, Val, formals->n + 1);
     bool ok = true;
     for (int k = 0; k < formals->n; k++) {
-        args[k] = loss_arg(f, formals->kids[k]);
+        args[k] = hd_lower_argument(f, formals->kids[k], "loss");
         ok &= args[k].kind != VAL_BAD;
     }
-    Val v = ok ? invoke(f, f->root, m->decl, m->decl->span, args) : bad;
+    Val v = ok ? hd_lower_call_of_model(f, m->decl, args) : bad;
     if (v.kind == VAL_BAD) return false;
     if (v.kind != VAL_TENSOR || v.tensor->type != hd_type(f->cx, TY_F32, 0, NULL))
         return hd_front_error(f, m->decl->span, "'loss' must return a scalar f32, not %s", hd_val_text(f, v));

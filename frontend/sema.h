@@ -189,7 +189,11 @@ Val hd_lower_given(Front *f, Instance *scope, const Node *n); // an argument of 
 bool hd_lower_size(Front *f, Instance *scope, const Node *n, const char *what, int64_t *i, Axes *over);
 const Type *hd_lower_type(Front *f, Instance *scope, const Node *dims, DType dt, const char *what);
 bool hd_lower_loss(Front *f);
+// An argument of f->func, as a function of the model that a program runs declares it; `of`: that function's name.
+Val hd_lower_argument(Front *f, const Node *formal, const char *of);
 Val hd_lower_call(Front *f, const Node *fn, const Val *args); // a function of a file
+Val hd_lower_call_of_model(Front *f, const Node *fn, const Val *args); // a function of the model itself
+bool hd_lower_logits(Front *f); // logits.c: @logits, where the schedule asks for it
 bool hd_settings_optimizer(Front *f); // whether it takes what was set
 bool hd_optimizer_takes(const Front *f, const char *setting);
 bool hd_lower_optimizer(Front *f); // optimizers.c: the kernel of train.optimizer

@@ -202,8 +202,9 @@ typedef struct {
     const unsigned char *file_turned; // of each parameter: its file has its axes the other way round; NULL: none has
     const char *hub_config;           // JSON: what config.json of Hugging Face says of the model; NULL: unknown
     HdStep train_step, eval_step;
+    HdStep logits_step; // of one function: i32[1, seq] of the first input to its result, f32[1, seq, vocab]
     int n_funcs;
-    const HdFunc *funcs; // one with arguments takes a micro-batch of all inputs, in their order
+    const HdFunc *funcs; // else, one with arguments takes a micro-batch of all inputs, in their order
     const HdBackend *backend;
     int n_sources, n_kernels, n_gemms;
     const HdSource *sources;

@@ -13,8 +13,23 @@
 #include <string.h>
 
 // COUNT: at least 1. NUMBER: at least 0. NAMES: may be given several times
-// EVERY: a COUNT of steps, or a time. BATCHES: a COUNT, or all
-typedef enum { TEXT, NAMES, FORMAT, DTYPE_OF, COUNT, NUMBER, EVERY, BATCHES, ON, REPORT, HELP, MAN, VERSION } Kind;
+// EVERY: a COUNT of steps, or a time. BATCHES: a COUNT, or all. SHARE: a number that need not be whole
+typedef enum {
+    TEXT,
+    NAMES,
+    FORMAT,
+    DTYPE_OF,
+    COUNT,
+    NUMBER,
+    SHARE,
+    EVERY,
+    BATCHES,
+    ON,
+    REPORT,
+    HELP,
+    MAN,
+    VERSION
+} Kind;
 static const struct {
     const char *name, *value;
     Kind kind;
@@ -62,6 +77,16 @@ static const struct {
     {"val-batches", "N", BATCHES, offsetof(Options, val_batches),
      "batches in a validation, spread over the data, or all (default 8; all with --eval)"},
     {"eval", NULL, ON, offsetof(Options, eval), "train nothing: the validation loss of --resume or --init, and stop"},
+    {"logits", "FILE", TEXT, offsetof(Options, logits),
+     "write the logits of every sequence of --data, after training if there is any: npy, f32"},
+    {"sample", "TEXT", TEXT, offsetof(Options, sample), "print TEXT and what the model writes after it, at the end"},
+    {"sample-ids", "LIST", TEXT, offsetof(Options, sample_ids), "... tokens as numbers, such as 1,2,3, in and out"},
+    {"tokens", "N", COUNT, offsetof(Options, tokens), "... so many tokens (default: 100)"},
+    {"temperature", "T", SHARE, offsetof(Options, temperature),
+     "... logits divided by T (default: 1); 0: the likeliest token each time"},
+    {"top-k", "K", COUNT, offsetof(Options, top_k), "... each among the K likeliest"},
+    {"top-p", "P", SHARE, offsetof(Options, top_p), "... each among the likeliest that together have the share P"},
+    {"sample-every", "N", COUNT, offsetof(Options, sample_every), "... also every N steps"},
     {"log-every", "N", COUNT, offsetof(Options, log_every), "print every N steps (default: about 50 lines in all)"},
     {"no-graph", NULL, ON, offsetof(Options, no_graph), "issue every action instead of replaying captured graphs"},
     {"check", NULL, ON, offsetof(Options, check),
@@ -156,6 +181,14 @@ static int set_dtype(HdDtype *dtype, const char *name) { // 0 or 2
     return 2;
 }
 
+static int set_share(double *v, const char *name, const char *text, double most) { // 0 or 2
+    char *end;
+    *v = strtod(text, &end);
+    if (end != text && !*end && *v >= 0 && *v <= most) return 0; // a NaN is not
+    say("error: --%s=%s: expected a number from 0 to %g\n", name, text, most);
+    return 2;
+}
+
 static int set_every(Options *o, const char *name, const char *text) { // 0 or 2
     static const struct { char unit; int64_t seconds; } units[] = {{'s', 1}, {'m', 60}, {'h', 3600}};
     const size_t n = strlen(text);
@@ -188,6 +221,7 @@ static int set(Options *o, int row, const char *arg) { // 0 or 2
     if (kind == NAMES) return add_name(field, arg);
     if (kind == FORMAT) return set_format(field, arg);
     if (kind == DTYPE_OF) return set_dtype(field, arg);
+    if (kind == SHARE) return set_share(field, name, arg, field == &o->top_p ? 1 : 1e6);
     if (kind == EVERY) return set_every(o, name, arg);
     if (kind == ON) *(bool *)field = true;
     if (kind == REPORT) *(arg ? &o->report_json : &o->report) = true;
@@ -213,13 +247,36 @@ static int refuse_option(int id, char **argv) {
     return refuse("no option, or more than one, begins with ", argv[optind - 1], argv[0]);
 }
 
+static bool writes(const Options *o) { return o->logits || o->sample || o->sample_ids; }
+
+// Checks the options of what the model writes. Returns 0 or 2.
+static int refuse_writing(const Options *o, const char *argv0) {
+    const bool text = o->sample || o->sample_ids, weights = o->resume || o->init || o->steps > 0;
+    const char *needs = o->tokens ? "tokens" : o->temperature >= 0 ? "temperature" : o->top_k ? "top-k" :
+                        o->top_p >= 0 ? "top-p" : o->sample_every ? "sample-every" : NULL;
+    if (o->sample && o->sample_ids)
+        return refuse("--sample and --sample-ids both say how a text begins; give one", "", argv0);
+    if (needs && !text) {
+        say("error: --%s needs --sample=TEXT or --sample-ids=LIST; try %s --help\n", needs, argv0);
+        return 2;
+    }
+    if (o->sample_every && o->steps <= 0) return refuse("--sample-every needs --steps=N", "", argv0);
+    if (o->temperature == 0 && (o->top_k || o->top_p >= 0))
+        return refuse("--temperature=0 takes the likeliest token, and --top-k and --top-p change nothing", "", argv0);
+    if (writes(o) && !weights)
+        return refuse(o->logits ? "--logits" : "--sample", " needs the weights of --resume or --init, or --steps=N",
+                      argv0);
+    if (o->logits && !o->data.n) return refuse("--logits needs --data=FILE, whose sequences it is of", "", argv0);
+    return 0;
+}
+
 // Checks options that belong together or exclude each other. Returns 0 or 2.
 static int combine(const Options *o, int argc, char **argv) {
     static const char *const none = "";
     if (o->report || o->report_json) return 0;
     if (o->eval && (o->steps > 0 || !o->val.n || !(o->resume || o->init)))
         return refuse("--eval needs --val=FILE and the weights of --resume or --init, and no --steps", none, argv[0]);
-    if (o->steps < 0 && !o->eval && !o->export_to && !(o->val.n && o->resume)) {
+    if (o->steps < 0 && !o->eval && !o->export_to && !(o->val.n && o->resume) && !writes(o)) {
         if (argc == 1 && !silent) usage(stderr, argv[0]);
         return refuse("--steps=N is missing", none, argv[0]);
     }
@@ -231,6 +288,7 @@ static int combine(const Options *o, int argc, char **argv) {
                       : o->keep_best ? "--keep-best needs --save=DIR"
                                      : "--overwrite needs --save=DIR",
                       none, argv[0]);
+    if (refuse_writing(o, argv[0])) return 2;
     if (o->keep_best && !o->val.n) return refuse("--keep-best needs --val=FILE", none, argv[0]);
     if (o->val_every && !o->val.n) return refuse("--val-every needs --val=FILE", none, argv[0]);
     if (o->export_dtype != HD_F32 && !o->export_to)
@@ -272,7 +330,7 @@ static int takes_value(const char *arg) {
 int hd_options_parse(int argc, char **argv, const HdProgram *p, bool speaks, Options *o) {
     struct option longs[N_OPTIONS + 1] = {{NULL, 0, NULL, 0}};
     for (int i = 0; i < N_OPTIONS; i++) longs[i] = (struct option){rows[i].name, takes_value(rows[i].value), NULL, i};
-    *o = (Options){.steps = -1, .seed = p->seed, .val_batches = 0};
+    *o = (Options){.steps = -1, .seed = p->seed, .temperature = -1, .top_p = -1};
     silent = !speaks;
     optind = 1;
     opterr = 0;
@@ -295,6 +353,9 @@ int hd_options_parse(int argc, char **argv, const HdProgram *p, bool speaks, Opt
         return 2;
     }
     if (o->steps < 0) o->steps = 0;
+    if (!o->tokens) o->tokens = 100;
+    if (o->temperature < 0) o->temperature = 1;
+    if (o->top_p < 0) o->top_p = 1;
     if (!o->val_batches) o->val_batches = o->eval ? INT32_MAX : 8;
     return 0;
 }

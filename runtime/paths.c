@@ -90,7 +90,7 @@ static bool apart_from_checkpoint(const OutputPath *w, const char *option, const
 static bool check_writes(const Options *o, const FileList *data, const FileList *val) {
     const OutputPath writes[] = {
         {"log", o->log}, {"digest", o->digest}, {"export", o->as ? NULL : o->export_to},
-        {"profile", o->profile}, {"timeline", o->timeline}};
+        {"profile", o->profile}, {"timeline", o->timeline}, {"logits", o->logits}};
     for (size_t i = 0; i < sizeof writes / sizeof *writes; i++) {
         const OutputPath *w = &writes[i];
         if (!w->path) continue;

@@ -10,6 +10,8 @@
 #include "runtime/checkpoint/pieces.h"
 #include "runtime/checkpoint/settings.h"
 #include "runtime/mesh.h"
+#include "runtime/sample/logits.h"
+#include "runtime/sample/sample.h"
 #include "runtime/saving.h"
 #include "runtime/signals.h"
 #include "runtime/steps.h"
@@ -29,6 +31,7 @@ typedef struct {
     Progress at;
     double t0;
     Saving saving;
+    Sample sample;
     int stopped;         // the signal that ends the run, on whichever rank it arrived; 0: none
     unsigned saves;      // checkpoints asked for by signals and written
     bool save_now;       // every rank knows that one is asked for
@@ -46,18 +49,6 @@ static bool all_ok(Run *r, bool ok) {
     return good;
 }
 
-// What may help where the loss is finite and the norm is not.
-static const char *scale_advice(const Run *r, char *text, size_t size) {
-    const long long scale = r->p->loss_scale;
-    text[0] = 0;
-    if (isfinite(r->spoilt.loss) && scale > 1)
-        snprintf(text, size,
-                 "; gradients are multiplied by train.loss_scale = %lld: if that makes them too large for their type, "
-                 "compile with a smaller one, such as --set train.loss_scale=%lld, and --resume the last checkpoint",
-                 scale, scale > 16 ? scale / 16 : 1);
-    return text;
-}
-
 // all: a step's loss or norm is not finite, on some ranks or on all. Says which value is the first. Returns false.
 static bool fail_spoilt(Run *r) {
     char why[900] = "", advice[300];
@@ -71,7 +62,7 @@ static bool fail_spoilt(Run *r) {
     snprintf(why, sizeof why, "%s", hd_failure());
     if (here)
         hd_fail("step %lld: loss %g, gradient norm %g; %s%s%s", (long long)r->spoilt.step, (double)loss, (double)norm,
-                why, scale_advice(r, advice, sizeof advice), later);
+                why, hd_scale_advice(r->p, loss, advice, sizeof advice), later);
     r->spoilt.step = r->spoilt.step ? r->spoilt.step : -1; // other ranks know of it
     return all_ok(r, !here);
 }
@@ -248,12 +239,21 @@ static bool save(Run *r, int64_t step, bool foreground) {
            told(r, hd_saving_start(&r->saving, &at, false, foreground));
 }
 
+static bool sample(Run *r, int64_t step) { // all: a text of the model as it is after a step
+    double seconds;
+    if (r->o->steps) hd_log_say(&r->log, "text after step %lld:", (long long)step);
+    if (!hd_sample_write(&r->sample, r->x, r->w, r->o, &seconds)) return false;
+    hd_log_say(&r->log, "%lld tokens in %.2f s", (long long)r->o->tokens, seconds);
+    return true;
+}
+
 static bool every(int64_t n, int64_t step) { return n && step % n == 0; }
 
 // all: what happens between two steps. `bad_data`: as in train.
 static bool between(Run *r, int64_t step, bool *bad_data) {
-    const bool val = every(r->o->val_every, step), saves = every(r->o->save_every, step);
-    if (step == r->o->steps || (!val && !saves)) return true; // it is done at the end
+    const bool val = every(r->o->val_every, step), saves = every(r->o->save_every, step),
+               text = every(r->o->sample_every, step);
+    if (step == r->o->steps || (!val && !saves && !text)) return true; // it is done at the end
     if (!decide(r, true)) return false;
     if (r->stopped) return true; // likewise
     if (val && !validate(r, step)) {
@@ -261,6 +261,7 @@ static bool between(Run *r, int64_t step, bool *bad_data) {
         return false;
     }
     if (saves && !save(r, step, false)) return false;
+    if (text && !told(r, all_ok(r, sample(r, step)))) return false;
     hd_log_restart(&r->log);
     return true;
 }
@@ -299,7 +300,8 @@ static bool train(Run *r, int64_t *done, bool *bad_data) {
         if (r->stopped) break;
         if (!issue_step(r)) return false;
         ++*done;
-        const bool stop = alone || *done == o->steps || every(o->save_every, *done) || every(o->val_every, *done);
+        const bool stop = alone || *done == o->steps || every(o->save_every, *done) || every(o->val_every, *done) ||
+                          every(o->sample_every, *done);
         if (!finish_steps(r, &finished, *done - !stop) || (finished == *done && !between(r, *done, bad_data)))
             return false;
     }
@@ -307,15 +309,6 @@ static bool train(Run *r, int64_t *done, bool *bad_data) {
 }
 
 // --- before and after
-
-static bool export(Run *r) { // all: a file, or a folder as Hugging Face has it
-    static const char *const names[] = {[HD_F32] = "float32", [HD_BF16] = "bfloat16", [HD_F16] = "float16"};
-    const Options *o = r->o;
-    char path[HD_CHECKPOINT_PATH];
-    if (!o->as) return hd_state_export(r->x, o->export_to, o->export_dtype);
-    return hd_hub_weights(o->export_to, path, sizeof path) && hd_state_export(r->x, path, o->export_dtype) &&
-           (!rank_0(r) || hd_hub_write(r->p, o->export_to, o->init, names[o->export_dtype]));
-}
 
 // all: after the last step, writes everything that was asked for, even when some of it fails.
 static bool leave_behind(Run *r, int64_t step) {
@@ -326,9 +319,11 @@ static bool leave_behind(Run *r, int64_t step) {
         (nothing_new || !o->save ? told(r, hd_saving_go_on(&r->saving, true))
                                  : save(r, step, true)) && // first, since the sender of a signal may not wait long
         (r->stopped || told(r, validate(r, step))) &&
+        (r->stopped || !hd_sample_wanted(o) || told(r, all_ok(r, sample(r, step)))) &&
+        (r->stopped || !o->logits || told(r, all_ok(r, hd_logits_write(r->x, r->w, &r->data, o->logits)))) &&
         told(r, hd_saving_go_on(&r->saving, true)) && // the best so far
         (!o->digest || told(r, all_ok(r, hd_state_hashes(r->x, r->log.digest)))) &&
-        (!o->export_to || told(r, all_ok(r, export(r)))) &&
+        (!o->export_to || told(r, all_ok(r, hd_run_export(r->x, o, rank_0(r))))) &&
         (!o->profile || told(r, all_ok(r, r->b->write_profile(r->x, o->profile)))) &&
         (!o->timeline || told(r, all_ok(r, r->b->write_timeline(r->x, o->timeline))));
     if (r->stopped && step < o->steps)
@@ -356,7 +351,8 @@ static bool work(Run *r) {
 
 static bool resume(Run *r) {
     if (!hd_state_resume(r->x, r->o->resume, r->o->resume_with, &r->at)) return false;
-    const bool other_seed = r->o->seed_given && r->o->seed != r->at.seed;
+    const bool trains = r->o->steps > r->at.step || !hd_sample_wanted(r->o); // else the seed is that of a text
+    const bool other_seed = r->o->seed_given && r->o->seed != r->at.seed && trains;
     if (other_seed && !hd_setting_may_change(r->o->resume_with, "seed"))
         return hd_fail("--seed=%lld: the checkpoint %s was made with seed %lld and continues with it; leave --seed "
                        "out, or let it change with --resume-with=seed",
@@ -402,6 +398,7 @@ static bool prepare(Run *r) { // before anything slow
     if (!hd_saving_open(&r->saving, o, rank_0(r))) return false;
     if (o->data.n && !hd_feed_open(&r->data, p, "data", o->data, o->formats, p->micro)) return false;
     if (o->val.n && !hd_feed_open(&r->val, p, "val", o->val, o->formats, 1)) return false;
+    if ((o->logits && !hd_logits_there(p, "logits")) || !hd_sample_open(&r->sample, p, o)) return false;
     return hd_feed_same_kind(&r->data, &r->val);
 }
 
@@ -495,5 +492,6 @@ RankResult hd_run_rank(const HdProgram *p, const Options *o, HdWorld *w) {
     hd_saving_close(&r.saving);
     hd_feed_close(&r.data);
     hd_feed_close(&r.val);
+    hd_sample_close(&r.sample);
     return (RankResult){r.x, end < 0 || end == LOST ? 1 : end ? 128 + end : 0};
 }

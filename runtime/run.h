@@ -11,4 +11,6 @@ typedef struct {
 
 // all: trains and saves as the options say. Rank 0 reports progress; a failure is reported once.
 RankResult hd_run_rank(const HdProgram *p, const Options *o, HdWorld *w);
+// export.c, all: the weights as --export and --as say. false after hd_fail.
+bool hd_run_export(HdExec *x, const Options *o, bool rank_0);
 #endif

@@ -69,7 +69,8 @@ def run(command, shown, folder, heddlec):
     if words[0].startswith("./") and not os.path.exists(os.path.join(folder, words[0])):
         print(f"$ {command}\nno such program")
         return False
-    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=600)
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, errors="replace",
+                          timeout=600)
     said = done.stdout + done.stderr
     fails = any("error:" in line for line in shown)
     wrong = [] if (done.returncode != 0) == fails else [f"status {done.returncode}"]

@@ -9,8 +9,8 @@
 //
 // The function of kind micro is specialised by its place in the step: @micro_only, or @micro_first, @micro (the ones
 // between) and @micro_last. At the start of a step the first contribution to a parameter overwrites; every other one
-// accumulates in program order. The function of kind eval stores its loss where they do. `step` symbols declare what
-// runs in which order:
+// accumulates in program order. The function of kind eval stores its loss where they do, that of kind logits returns
+// what it computes. `step` symbols declare what runs in which order:
 //
 //   step @step.train {kind = train, segments = [@micro_first, @micro, @micro_last], times = [1, 2, 1], ...}
 //
@@ -101,7 +101,7 @@ static void declare_step(Fsdp *s, KindId kind, const char *name, int n, const ch
     hd_set_kind(cx, &y->attrs, kind);
     hd_set_words(cx, &y->attrs, A_SEGMENTS, n, segments);
     hd_set_ints(cx, &y->attrs, A_TIMES, n, times);
-    hd_set_word(cx, &y->attrs, A_LOSS, s->loss->name);
+    if (kind != KIND_LOGITS) hd_set_word(cx, &y->attrs, A_LOSS, s->loss->name);
     if (kind != KIND_TRAIN) return;
     const Symbol *comm = overlaps_micro(s) ? hd_fsdp_comm(s, COMM_REDUCE, HD_SPLIT_AXES) : NULL;
     const char *reduce = comm ? hd_word(&comm->attrs, A_ON, "") : NULL;
@@ -129,6 +129,15 @@ static void specialise_micro(Fsdp *s, Func *micro) {
     if (s->micro > 2) micro_function(s, (StepFunc){.f = micro});
     else hd_func_remove(m, micro);
     declare_step(s, KIND_TRAIN, "step.train", n, segments, times);
+}
+
+// A function that is a step: of validation, which keeps a loss, or of logits, which returns them.
+static void alone_function(Fsdp *s, Func *f, KindId kind, const char *step) {
+    const StepFunc alone = {f, .first = true, .last = true, .alone = true};
+    hd_fsdp_weights(s, alone);
+    if (kind == KIND_EVAL) hd_fsdp_loss(s, alone, 1);
+    hd_renumber(f);
+    declare_step(s, kind, step, 1, &f->name, (int64_t[]){1});
 }
 
 // --- settings
@@ -220,27 +229,25 @@ static void drop_layouts(Module *m) {
 
 Change hd_pass_fsdp(Module *m, PassCx *cx) {
     Fsdp s = {.m = m, .cx = cx, .train = hd_settings(m, "train"), .schedule = hd_settings(m, "schedule")};
-    Func *micro, *eval;
-    if (!hd_func_of_kind(m, KIND_MICRO, &micro) || !hd_func_of_kind(m, KIND_EVAL, &eval)) return FAILED;
+    Func *micro, *eval, *logits;
+    if (!hd_func_of_kind(m, KIND_MICRO, &micro) || !hd_func_of_kind(m, KIND_EVAL, &eval) ||
+        !hd_func_of_kind(m, KIND_LOGITS, &logits))
+        return FAILED;
     if (!micro) {
         hd_error(m->cx, (Span){0}, "there is no function of kind micro: run autodiff before fsdp");
         return FAILED;
     }
     if (!returns_loss(micro) || !returns_loss(eval) || !read_settings(&s)) return FAILED;
     hd_fsdp_divide_root(&s, micro);
-    if (!hd_fsdp_place_buckets(&s) || !hd_fsdp_adjoin(micro) || !hd_fsdp_adjoin(eval) || !hd_fsdp_add_state(&s))
+    if (!hd_fsdp_place_buckets(&s) || !hd_fsdp_adjoin(micro) || !hd_fsdp_adjoin(eval) || !hd_fsdp_adjoin(logits) ||
+        !hd_fsdp_add_state(&s))
         return FAILED;
     divide_by_ranks(&s, micro);
     drop_layouts(m);
     m->stage = STAGE_SHARDED;
     specialise_micro(&s, micro);
-    if (eval) {
-        StepFunc alone = {eval, .first = true, .last = true, .alone = true};
-        hd_fsdp_weights(&s, alone);
-        hd_fsdp_loss(&s, alone, 1);
-        hd_renumber(eval);
-        declare_step(&s, KIND_EVAL, "step.eval", 1, &eval->name, (int64_t[]){1});
-    }
+    if (eval) alone_function(&s, eval, KIND_EVAL, "step.eval");
+    if (logits) alone_function(&s, logits, KIND_LOGITS, "step.logits");
     warn_beyond(&s);
     return CHANGED;
 }

@@ -353,9 +353,16 @@ static void set_fingerprint(Module *m, Func *loss, Arena *a) {
     hd_set_word(m->cx, &model->attrs, A_IDENTITY, identity(m, loss, a));
 }
 
+static void evaluates(Func *f) { // nothing is trained by it
+    drop_dropouts(f);
+    drop_stops(f, true);
+    hd_renumber(f);
+}
+
 Change hd_pass_autodiff(Module *m, PassCx *cx) {
-    Func *loss;
+    Func *loss, *logits;
     if (!hd_func_of_kind(m, KIND_LOSS, &loss) || !check_loss(m, loss)) return FAILED;
+    if (!hd_func_of_kind(m, KIND_LOGITS, &logits)) return FAILED;
     double share;
     if (!find_share(m, &share)) return FAILED;
     set_fingerprint(m, loss, cx->scratch); // the model's, whatever form its products take
@@ -366,10 +373,9 @@ Change hd_pass_autodiff(Module *m, PassCx *cx) {
     hd_set_kind(m->cx, &loss->attrs, KIND_EVAL);
     if (!backward(f, cx->scratch, share) || !check_parameters(m, f, cx->scratch)) return FAILED;
     fuse_losses(f, cx->scratch);
-    drop_dropouts(loss);
-    drop_stops(loss, true);
+    evaluates(loss);
+    if (logits) evaluates(logits);
     drop_stops(f, false);
-    hd_renumber(loss);
     hd_renumber(f);
     return CHANGED;
 }

@@ -251,10 +251,23 @@ static bool partition(Partition *p) {
     return true;
 }
 
+// Logits would stay split over the vocabulary, and a program reads them whole.
+static bool no_logits(const Module *m) {
+    Func *f;
+    if (!hd_func_of_kind(m, KIND_LOGITS, &f)) return false;
+    const Mesh mesh = hd_mesh(m);
+    const char *own = hd_axes_text(m->cx->arena, hd_mesh_live(&mesh) & HD_OWN_AXES);
+    return !f || hd_error(m->cx, f->span,
+                          "schedule.logits = on, and a mesh with several ranks along %s leaves each of them a part of "
+                          "the logits: compile another program for what the model writes, with one rank along %s; it "
+                          "reads the same checkpoints", own, own);
+}
+
 Change hd_pass_tensor_parallel(Module *m, PassCx *cx) {
     Partition p = {.m = m, .cx = cx, .mesh = hd_mesh(m)};
     const Axes own = hd_mesh_live(&p.mesh) & HD_OWN_AXES;
     bool changed = own != 0;
+    if (own && !no_logits(m)) return FAILED;
     if (own) hd_program_declare(m, cx->scratch); // what the plan of a rank has to compute together with the others
     for (p.axis = 0; p.axis < N_AXES; p.axis++)
         if (own >> p.axis & 1 && !partition(&p)) return FAILED;

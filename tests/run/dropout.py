@@ -235,4 +235,5 @@ def main():
         return t.failures != 0
 
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())

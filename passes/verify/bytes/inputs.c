@@ -40,14 +40,28 @@ static bool same_arguments(const Func *f, const Func *g) {
 }
 
 static bool in_step(const PlanCheck *c, const Func *f) {
-    return !f->is_kernel && (hd_runs(c->train, f) || hd_runs(c->eval, f));
+    return !f->is_kernel && (hd_runs(c->train, f) || hd_runs(c->eval, f) || hd_runs(c->logits, f));
+}
+
+// The first argument alone, of one sequence.
+static bool takes_sequence(const Func *f, const Func *of) {
+    const Value *v = f->n_args == 1 ? f->args[0] : NULL, *batch = of->args[0];
+    return v && v->name == batch->name && v->type->dtype == batch->type->dtype && v->type->rank == 2 &&
+           batch->type->rank == 2 && v->type->dim[0] == 1 && v->type->dim[1] == batch->type->dim[1];
 }
 
 static void check_arguments(PlanCheck *c) {
     const Func *first = NULL;
+    for (const Func *f = c->m->funcs; f && !first; f = f->next)
+        if (in_step(c, f) && f->n_args && !hd_runs(c->logits, f)) first = f;
     for (const Func *f = c->m->funcs; f; f = f->next) {
-        if (!in_step(c, f) || !f->n_args) continue;
-        if (!first) first = f;
+        if (!in_step(c, f) || (!f->n_args && !hd_runs(c->logits, f)) || f == first) continue;
+        if (hd_runs(c->logits, f)) {
+            if (first && !takes_sequence(f, first))
+                hd_plan_wrong(c, NULL, f->span,
+                              "@%s takes (%s) and @%s (%s): logits are of one sequence of the first argument", f->name,
+                              arguments_of(c, f), first->name, arguments_of(c, first));
+        }
         else if (!same_arguments(first, f))
             hd_plan_wrong(c, NULL, f->span, "@%s takes (%s) and @%s (%s): a batch fills arguments by their position",
                           f->name, arguments_of(c, f), first->name, arguments_of(c, first));

@@ -4,7 +4,7 @@
 //
 //   master weights, states, compute weights    the optimizer's, which update.c compares with the bucket's
 //   next                                       gathers of its own bucket's weights, which every rank holds already; so
-//                                              validation may gather, too
+//                                              validation and logits may gather, too
 //   gradient, gradient_sum                     micro-batches, until the optimizer has read them (flow.c adds them up)
 //   loss                                       what computes one; nothing moves other numbers there
 //   norm                                       ops that compute the norm of gradients
@@ -12,9 +12,9 @@
 //   random                                     random
 //
 // A step names its loss, norm, counter and random state; the others are parts of buckets. So validation writes its loss
-// and gathers weights, and the optimizer's function writes what the optimizer does. In the plan of a model, which says
-// `program`, nothing writes a buffer that persists and that neither a bucket nor the step names. In a text by hand such
-// a buffer is what its author wants to see.
+// and gathers weights, logits gather weights, and the optimizer's function writes what the optimizer does. In the plan
+// of a model, which says `program`, nothing writes a buffer that persists and that neither a bucket nor the step names.
+// In a text by hand such a buffer is what its author wants to see.
 #include "passes/analysis/access.h"
 #include "passes/verify/verify_plan.h"
 
@@ -77,7 +77,7 @@ static bool adds_up(const Writes *w) {
 // --- what buffers are for
 
 #define IN(kind) (1u << (kind))
-enum { IN_TRAINING = IN(KIND_MICRO) | IN(KIND_UPDATE) };
+enum { IN_TRAINING = IN(KIND_MICRO) | IN(KIND_UPDATE), IN_OTHERS = IN(KIND_EVAL) | IN(KIND_LOGITS) };
 
 static const struct {
     const char *by;               // what may write it
@@ -85,7 +85,7 @@ static const struct {
     unsigned kinds;               // of functions
 } purposes[N_PURPOSES] = {
     [FOR_UPDATE] = {"update", is_update, IN_TRAINING},
-    [FOR_WEIGHTS] = {"a gather of its bucket's weights", gathers_weights, IN_TRAINING | IN(KIND_EVAL)},
+    [FOR_WEIGHTS] = {"a gather of its bucket's weights", gathers_weights, IN_TRAINING | IN_OTHERS},
     [FOR_GRADIENT] = {"what adds up gradients", adds_up, IN(KIND_MICRO)},
     [FOR_LOSS] = {"what computes a loss", computes, IN(KIND_MICRO) | IN(KIND_EVAL)},
     [FOR_NORM] = {"grad_norm or root_sum", is_norm, IN_TRAINING},
@@ -162,10 +162,10 @@ static void run_func(Writes *w, const Func *f, Accesses *list) {
 }
 
 void hd_check_writes(PlanCheck *c) {
-    const Symbol *steps[] = {c->train, c->eval};
+    const Symbol *steps[] = {c->train, c->eval, c->logits};
     Accesses list = {0};
     const Func *f;
-    for (int k = 0; k < 2; k++) {
+    for (int k = 0; k < 3; k++) {
         Writes w = {.c = c, .of_model = c->of_model, .step = steps[k]};
         w.updated = HD_NEWN(c->a, const Op *, c->n_buckets + 1);
         int64_t times = 1;

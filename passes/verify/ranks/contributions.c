@@ -149,9 +149,23 @@ static void run_training(Flow *w) {
     if (all || updates(w)) check_written(w, all);
 }
 
+// Logits read weights as validation does: from before the next step, whatever ran before them.
+static void run_logits(const Flow *training) {
+    PlanCheck *c = training->c;
+    Flow w = hd_flow(c);
+    const Func *f;
+    w.left = training->left;
+    for (int i = 0; (f = hd_segment(c->m, c->logits, i, NULL)); i++) {
+        hd_plan_enter(c, f);
+        hd_flow_run(&w, f, true);
+    }
+    c->f = NULL;
+}
+
 void hd_check_contributions(PlanCheck *c) {
     Flow w = hd_flow(c);
     run_training(&w);
+    run_logits(&w);
     Flow e = hd_flow(c);
     const Func *f;
     e.left = w.left;

@@ -4,28 +4,37 @@
 #include "passes/settings.h"
 #include "passes/verify/verify_plan.h"
 
+// What a step of each kind runs.
+static KindId step_of(KindId of) {
+    return of == KIND_EVAL || of == KIND_LOGITS ? of : of == KIND_MICRO || of == KIND_UPDATE ? KIND_TRAIN : KIND_NONE;
+}
+
 // Every function with a place in a step is run by one, and micro-batches by a training step, as many as they should be.
 static void check_steps(PlanCheck *c, const Attrs *train) {
-    const Symbol *steps[] = {c->train, c->eval};
-    int64_t micro = 0, evals = 0, times;
-    for (int k = 0; k < 2; k++) {
+    const Symbol *steps[] = {c->train, c->eval, c->logits};
+    int64_t micro = 0, alone[3] = {0}, times;
+    for (int k = 0; k < 3; k++) {
         const Func *f;
         for (int i = 0; (f = hd_segment(c->m, steps[k], i, &times)); i++) {
             KindId kind = hd_kind(&f->attrs);
             micro += kind == KIND_MICRO ? times : 0;
-            evals += k == 1 && kind == KIND_EVAL ? times : 0;
-            if (kind == KIND_NONE || kind == KIND_LOSS || (kind == KIND_EVAL) != (k == 1))
+            alone[k] += step_of(kind) == hd_kind(&steps[k]->attrs) ? times : 0;
+            if (step_of(kind) != hd_kind(&steps[k]->attrs))
                 hd_plan_wrong(c, NULL, steps[k]->span, "step @%s runs @%s, which is of kind %s", steps[k]->name,
                               f->name, hd_word(&f->attrs, A_KIND, "none"));
         }
     }
     for (const Func *f = c->m->funcs; f; f = f->next)
-        if (!f->is_kernel && hd_has(&f->attrs, A_KIND) && !hd_runs(c->train, f) && !hd_runs(c->eval, f))
+        if (!f->is_kernel && hd_has(&f->attrs, A_KIND) && !hd_runs(c->train, f) && !hd_runs(c->eval, f) &&
+            !hd_runs(c->logits, f))
             hd_plan_wrong(c, NULL, f->span, "@%s is of kind %s, and no step runs it", f->name,
                           hd_word(&f->attrs, A_KIND, ""));
-    if (c->eval && evals != 1)
+    if (c->eval && alone[1] != 1)
         hd_plan_wrong(c, NULL, c->eval->span, "step @%s computes the loss of %lld batches; validation takes one",
-                      c->eval->name, (long long)evals);
+                      c->eval->name, (long long)alone[1]);
+    if (c->logits && alone[2] != 1)
+        hd_plan_wrong(c, NULL, c->logits->span, "step @%s computes logits %lld times; it does so once", c->logits->name,
+                      (long long)alone[2]);
     if (micro && hd_int(train, A_MICRO, micro) != micro)
         hd_plan_wrong(c, NULL, c->train->span, "step @%s runs %lld micro-batches, and config @train says %lld",
                       c->train->name, (long long)micro, (long long)hd_int(train, A_MICRO, 1));

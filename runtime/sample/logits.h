@@ -1,0 +1,16 @@
+// What the function @logits of a program computes: a row of logits for each token of one sequence. Functions return
+// false after hd_fail.
+#ifndef RUNTIME_SAMPLE_LOGITS_H
+#define RUNTIME_SAMPLE_LOGITS_H
+#include "runtime/data/feed.h"
+#include "runtime/world/world.h"
+
+bool hd_logits_there(const HdProgram *p, const char *option); // else the failure says how to get a program that has it
+int64_t hd_logits_seq(const HdProgram *p);
+int64_t hd_logits_vocab(const HdProgram *p); // of a row
+// all: of `seq` tokens
+bool hd_logits_run(HdExec *x, const int32_t *tokens);
+bool hd_logits_read(HdExec *x, int64_t token, int64_t n, float *rows); // of n tokens, after a run
+// all: of every row of the data in order, as a numpy array f32[rows, seq, vocab] that rank 0 writes
+bool hd_logits_write(HdExec *x, HdWorld *w, Feed *data, const char *path);
+#endif

@@ -1,0 +1,217 @@
+#!/usr/bin/env python3
+"""What a model writes: --logits against the loss of validation, under every strategy with the same bits; the tokens of
+--sample against an own choice from those logits. Usage: sample.py ROOT HEDDLEC [CASE...]
+"""
+import array
+import math
+import os
+import re
+import struct
+import sys
+
+import compiled
+from cases import check
+from compiled import SEQ, bad, digest_of, good, read, text_file, train_digest, write
+from dropout import philox
+
+ON = ("schedule.logits=on",)
+VOCAB = 256
+PROMPT = "the quick"
+
+
+def logits(path):
+    """The rows of a numpy array, and its shape."""
+    data = read(path)
+    check(data[:8] == b"\x93NUMPY\x01\x00", path, "is no numpy array")
+    end = 10 + struct.unpack("<H", data[8:10])[0]
+    check(end % 64 == 0 and data[end - 1 : end] == b"\n", path, "has a header that ends at", end)
+    head = eval(data[10:end])  # as numpy reads it
+    check(head["descr"] == "<f4" and not head["fortran_order"], path, "is", head)
+    values = array.array("f", data[end:])
+    check(len(values) == math.prod(head["shape"]), path, "has", len(values), "numbers, not", head["shape"])
+    n = head["shape"][-1]
+    return [values[i : i + n] for i in range(0, len(values), n)], head["shape"]
+
+
+def trained(settings=ON, steps=20):
+    """A checkpoint `c` of some steps on text."""
+    good("--data=" + text_file(), f"--steps={steps}", "--save=c", settings=settings)
+
+
+def loss(row, target):
+    most = max(row)
+    return most + math.log(math.fsum(math.exp(v - most) for v in row)) - row[target]
+
+
+def case_logits():
+    """The mean loss of the logits of a file is what validation says, and their bits depend on no strategy. Dropout is
+    not part of them, and a program without them trains to the same bits."""
+    trained()
+    write("few.txt", read("data.txt")[: 5 * SEQ + 1])
+    good("--resume=c", "--logits=l.npy", "--data=few.txt", settings=ON)
+    rows, shape = logits("l.npy")
+    check(shape == (5, SEQ, VOCAB), "of five sequences:", shape)
+    tokens = read("few.txt")
+    mean = math.fsum(loss(row, tokens[i + 1]) for i, row in enumerate(rows)) / len(rows)
+    good("--resume=c", "--export=w.safetensors", settings=ON)
+    one = (*ON, "train.batch=1")
+    r = good("--init=w.safetensors", "--eval", "--val=few.txt", settings=one)
+    found = float(re.search(r"val(?:idation)?[_ ]loss\s+([\d.]+)", r.err + r.out).group(1))
+    check(abs(found - mean) < 1e-4, "validation says", found, "and the logits", mean)
+    for more in (("fsdp=zero1",), ("fsdp=zero2",), ("fsdp=zero3", "graph=unit"), ("fsdp=zero3", "weights=master")):
+        settings = (*ON, "schedule.mesh.shard=2", "schedule.fsdp.unit=Block", *(f"schedule.{s}" for s in more))
+        good("--init=w.safetensors", "--logits=other.npy", "--data=few.txt", settings=settings)
+        check(read("other.npy") == read("l.npy"), "other bits under", *more)
+
+
+def case_training_is_the_same():
+    with_logits, without = train_digest("with", settings=ON), train_digest("without")
+    check(with_logits == without, "a program that has logits trains otherwise")
+    good("--data=data.txt", "--steps=6", "--digest=d", "--sample=ab", "--tokens=3", "--sample-every=2", settings=ON)
+    check(digest_of("d") == without, "a text between steps changes them")
+
+
+def text_of(*args, settings=ON):
+    r = good("--resume=c", *args, settings=settings)
+    check(r.out.endswith("\n"), "no end of the line:", r)
+    return r.out[:-1]
+
+
+def ids_of(*args, settings=ON):
+    return [int(t) for t in text_of(*args, settings=settings).split(",")]
+
+
+def next_row(tokens):
+    """The logits after these tokens, by --logits of a file that holds the window."""
+    window = tokens[-SEQ:]
+    write("w.bin", struct.pack(f"<{SEQ + 1}H", *window, *[7] * (SEQ + 1 - len(window))))
+    good("--resume=c", "--logits=w.npy", "--data=w.bin", settings=ON)
+    return logits("w.npy")[0][len(window) - 1]
+
+
+def choose(row, at, temperature, top_k=0, top_p=1.0):
+    most = max(row)
+    order = sorted(range(len(row)), key=lambda t: (-row[t], t))
+    share = [math.exp((v - most) / temperature) for v in row]
+    if not top_k and top_p == 1:
+        order = range(len(row))
+    else:
+        order = order[: top_k or None]
+        whole, kept, n = math.fsum(share[t] for t in order), 0.0, 0
+        while n < len(order) and kept < top_p * whole:
+            kept += share[order[n]]
+            n += 1
+        order = order[: max(n, 1)]
+    whole, seen = math.fsum(share[t] for t in order), 0.0
+    for t in order:
+        seen += share[t]
+        if seen > at * whole:
+            return t
+    return order[-1]
+
+
+def position(seed, index):
+    w = philox((index, 0, 0x73616D70, 0), (seed & 0xFFFFFFFF, seed >> 32))
+    return ((w[0] << 32 | w[1]) >> 11) * 2.0**-53
+
+
+def follow(found, prompt, seed, **choice):
+    """Each token is the one that an own choice from the logits of what stands before it gives."""
+    check(found[: len(prompt)] == prompt, "it does not begin with the prompt:", found)
+    for i in range(len(prompt), len(found)):
+        row = next_row(found[:i])
+        want = (max(range(VOCAB), key=lambda t: (row[t], -t)) if choice["temperature"] == 0
+                else choose(row, position(seed, i - len(prompt)), **choice))
+        check(found[i] == want, f"token {i} is {found[i]}, not {want}:", found)
+
+
+def case_tokens():
+    """Greedy, by temperature, by the likeliest, beyond the window; with the seed of the program and one given."""
+    trained()
+    prompt = list(PROMPT.encode())
+    ids = "--sample-ids=" + ",".join(map(str, prompt))
+    follow(ids_of(ids, "--tokens=10", "--temperature=0"), prompt, 1, temperature=0)  # 9 + 10 is more than a window
+    follow(ids_of(ids, "--tokens=4"), prompt, 1, temperature=1.0)
+    follow(ids_of(ids, "--tokens=4", "--temperature=0.7", "--top-k=5", "--seed=9"), prompt, 9, temperature=0.7,
+           top_k=5)
+    follow(ids_of(ids, "--tokens=4", "--top-p=0.4", "--seed=5000000000"), prompt, 5000000000, temperature=1.0,
+           top_p=0.4)
+    follow(ids_of(ids, "--tokens=3", "--top-k=3", "--top-p=0.6"), prompt, 1, temperature=1.0, top_k=3, top_p=0.6)
+
+
+def case_text():
+    """A text is its bytes; equal seeds give equal texts, on any number of ranks; the log says how long it took."""
+    trained()
+    once = text_of(f"--sample={PROMPT}", "--tokens=30", "--top-k=1")
+    check(once.startswith(PROMPT), "it begins otherwise:", once)
+    ids = ids_of("--sample-ids=" + ",".join(map(str, PROMPT.encode())), "--tokens=30", "--temperature=0")
+    check(bytes(ids).decode(errors="replace") == once, "top-k=1 is not the likeliest token:", once)
+    good("--resume=c", "--export=w.safetensors", settings=ON)
+    two = (*ON, "schedule.mesh.shard=2", "schedule.fsdp=zero3", "schedule.fsdp.unit=Block")
+    r = good("--init=w.safetensors", f"--sample={PROMPT}", "--tokens=30", "--top-k=1", settings=two)
+    check(r.out[:-1] == once, "two ranks write otherwise:", r)
+    check("30 tokens in " in r.err, "it does not say how long it took:", r)
+    seeds = [text_of(f"--sample={PROMPT}", f"--seed={s}") for s in (3, 3, 4)]
+    check(seeds[0] == seeds[1] != seeds[2], "seeds:", seeds)
+    r = good("--data=data.txt", "--steps=24", "--resume=c", "--sample=ab", "--tokens=2", "--sample-every=2",
+             settings=ON)
+    check([int(s) for s in re.findall(r"text after step (\d+):", r.err)] == [22, 24], "texts after steps:", r)
+    check(len(r.out.split("ab")) >= 3, "two texts:", r)
+
+
+def case_bad():
+    trained()
+    few = write("few.txt", read("data.txt")[: 3 * SEQ])
+    for words, args in (
+        (("--logits needs --data=FILE",), ("--resume=c", "--logits=l.npy")),
+        (("--logits needs the weights of --resume or --init",), ("--logits=l.npy", "--data=few.txt")),
+        (("--sample needs the weights",), ("--sample=a",)),
+        (("--sample and --sample-ids both",), ("--resume=c", "--sample=a", "--sample-ids=1")),
+        (("--tokens needs --sample=TEXT",), ("--resume=c", "--eval", "--val=few.txt", "--tokens=4")),
+        (("--top-k needs --sample=TEXT",), ("--data=few.txt", "--steps=1", "--top-k=4")),
+        (("--sample-every needs --steps=N",), ("--resume=c", "--sample=a", "--sample-every=4")),
+        (("--sample-every needs --sample=TEXT",), ("--data=few.txt", "--steps=1", "--sample-every=4")),
+        (("--temperature=0 takes the likeliest",), ("--resume=c", "--sample=a", "--temperature=0", "--top-k=4")),
+        (("--temperature=hot: expected a number from 0 to 1e+06",), ("--resume=c", "--sample=a", "--temperature=hot")),
+        (("--temperature=nan: expected",), ("--resume=c", "--sample=a", "--temperature=nan")),
+        (("--top-p=1.5: expected a number from 0 to 1",), ("--resume=c", "--sample=a", "--top-p=1.5")),
+        (("--tokens=0: expected a whole number from 1",), ("--resume=c", "--sample=a", "--tokens=0")),
+    ):
+        bad(2, *words, args=args, settings=ON)
+    for words, args in (
+        (("--sample-ids=1,x: expected numbers with commas", "such as 1,2,3"), ("--sample-ids=1,x",)),
+        (("--sample-ids=1,,2: expected numbers",), ("--sample-ids=1,,2",)),
+        (("--sample-ids: 256 is outside the vocabulary of 256",), ("--sample-ids=1,256",)),
+        (("--sample-ids: -1 is outside",), ("--sample-ids=-1",)),
+        (("--data and --logits are one file",), ("--logits=few.txt", "--data=few.txt")),
+        (("--logits: cannot write no/l.npy",), ("--logits=no/l.npy", "--data=few.txt")),
+    ):
+        bad(1, *words, args=("--resume=c", *args), settings=ON)
+    for option in ("--sample=a", "--sample-ids=1", "--logits=l.npy"):
+        bad(1, f"{option.split('=')[0]}: this program was compiled without the function 'logits'",
+            "--set schedule.logits=on", "fn logits(tokens: i32[batch, seq]) { return ...; }",
+            args=("--resume=c", option, *(["--data=few.txt"] if "logits" in option else [])))
+    good("--resume=c", "--export=w.safetensors", settings=ON)
+    for vocab, words in ((300, ("numbers up to 299 and not bytes", "--sample-ids=1,2,3")),
+                         (100, ("--sample: byte 122 is outside the vocabulary of 100",))):
+        bad(1, *words, args=("--data=few.txt", "--steps=1", "--sample=az"), settings=(*ON, f"vocab={vocab}"))
+    compiled.full_device("full.npy")
+    bad(1, "cannot write full.npy: No space left on device", args=("--resume=c", "--logits=full.npy", f"--data={few}"),
+        settings=ON)
+
+
+def case_not_causal():
+    """A model whose logits depend on later tokens writes no text, and says why."""
+    with open(os.path.join(compiled.programs.root, compiled.EXAMPLE)) as f:
+        model = f.read()
+    check("causal = true" in model, "the example has another attention")
+    compiled.programs.root, root = os.getcwd(), compiled.programs.root
+    os.makedirs(os.path.dirname(compiled.EXAMPLE))
+    write(compiled.EXAMPLE, model.replace("causal = true", "causal = false").encode())
+    bad(1, "depend on tokens behind it", "not causal",
+        args=("--data=" + text_file(), "--steps=1", "--sample=a"), settings=(*ON, "train.seed=77"))
+    compiled.programs.root = root
+
+
+if __name__ == "__main__":
+    sys.exit(compiled.main(globals()))
