@@ -1,6 +1,7 @@
-// Mixtures of experts: the launches of templates/top_k.cu, dispatch.cu, take.cu, combine.cu, grouped.cu, grouped_mma.cu
-// and of their gradients.
+// Mixtures of experts: the launches of templates/top_k.cu, dispatch.cu, take.cu, combine.cu, grouped.cu,
+// grouped_mma.cu, grouped_wgmma.cu and of their gradients.
 #include "codegen/cuda/cuda.h"
+#include "ir/arch.h"
 #include "ir/base/ints.h"
 #include "ir/shapes.h"
 
@@ -134,47 +135,92 @@ void hd_cuda_print_combine_grad(Emit *e, const Op *o) {
 
 // --- products by groups of rows
 
-enum { TILE = 64 };
+typedef struct { // of a launch; m and n: columns of the operands, of the result without `grad`
+    const char *name;
+    int64_t rows, groups, m, n;
+    bool tb, grad;
+} Grouped;
 
-static const char *grouped_text(Emit *e, bool grad, const char *name, const Op *o, int64_t rows, int64_t m, int64_t n,
-                                bool tb) {
-    return hd_cuda_template(e, grad ? "grouped_grad" : "grouped",
-                            hd_sprintf(e->a,
-                                       "#define %s %s\n#define GR_T %s\n#define GR_OUT %s\n#define GR_ROWS "
-                                       "%lld\n#define GR_M %lld\n#define GR_N %lld\n#define GR_GROUPS "
-                                       "%lld\n#define GR_TB %d\n",
-                                       grad ? "GR_GRAD" : "GR_KERNEL", name, type(o->in[0]), type(o->out[0]), ll(rows),
-                                       ll(m), ll(n), ll(hd_type_count(o->in[2]->type)), tb));
+static void launch_plain(Emit *e, const Op *o, const Grouped *g) {
+    enum { TILE = 64 };
+    const char *defines = hd_sprintf(
+        e->a,
+        "#define %s %s\n#define GR_T %s\n#define GR_OUT %s\n#define GR_ROWS %lld\n#define GR_M %lld\n#define GR_N "
+        "%lld\n#define GR_GROUPS %lld\n#define GR_TB %d\n",
+        g->grad ? "GR_GRAD" : "GR_KERNEL", g->name, type(o->in[0]), type(o->out[0]), ll(g->rows), ll(g->m), ll(g->n),
+        ll(g->groups), g->tb);
+    const int64_t across = hd_ceil_div(g->n, TILE);
+    // Tiles of rows: of every group the last may be a part of one, and so may those that are in none.
+    HD_CUDA_LAUNCH(e, o, g->name, hd_cuda_template(e, g->grad ? "grouped_grad" : "grouped", defines),
+                   g->grad ? hd_ceil_div(g->m, TILE) * across : g->rows / TILE + g->groups + 1,
+                   g->grad ? g->groups : across, 256, 0, device(e, o->in[0]), device(e, o->in[1]),
+                   device(e, o->in[2]), device(e, o->out[0]));
 }
 
-// On tensor cores, where 16 bytes are in one row. m and n are columns of the operands, of the result without `grad`.
-static bool on_tensor_cores(Emit *e, const Op *o, const char *name, int64_t rows, int64_t m, int64_t n, bool grad) {
-    enum { WIDE = 128, SHARED = 4 * 2 * 10240 };
-    const DType d = o->in[0]->type->dtype;
-    const int64_t groups = hd_type_count(o->in[2]->type), across = hd_ceil_div(n, WIDE);
-    const int64_t down = grad ? hd_ceil_div(m, WIDE) * groups : rows / WIDE + groups + 1;
-    if (!hd_dtype_is_half(d) || m % 8 || n % 8 || hd_has(&o->attrs, A_ALIGN) || down > INT32_MAX / across) return false;
+enum { WIDE = 128 }; // rows of a tile on tensor cores
+static int64_t tiles_down(const Grouped *g) {
+    return g->grad ? hd_ceil_div(g->m, WIDE) * g->groups : g->rows / WIDE + g->groups + 1;
+}
+
+static void launch_mma(Emit *e, const Op *o, const Grouped *g) {
+    enum { SHARED = 4 * 2 * 10240 };
     const char *defines = hd_sprintf(
         e->a,
         "#define GM_KERNEL %s\n#define GM_T %s\n#define GM_OUT %s\n#define GM_ROWS %lld\n#define GM_GROUPS %lld\n"
         "#define GM_M %lld\n#define GM_N %lld\n#define GM_TB %d\n#define GM_GRAD %d\n",
-        name, type(o->in[0]), type(o->out[0]), ll(rows), ll(groups), ll(m), ll(n), hd_has(&o->attrs, A_TB), grad);
-    HD_CUDA_LAUNCH(e, o, name, hd_cuda_template(e, "grouped_mma", defines), down * across, 1, 256, SHARED,
-                   device(e, o->in[0]), device(e, o->in[1]), device(e, o->in[2]), device(e, o->out[0]));
-    return true;
+        g->name, type(o->in[0]), type(o->out[0]), ll(g->rows), ll(g->groups), ll(g->m), ll(g->n), g->tb, g->grad);
+    HD_CUDA_LAUNCH(e, o, g->name, hd_cuda_template(e, "grouped_mma", defines), tiles_down(g) * hd_ceil_div(g->n, WIDE),
+                   1, 256, SHARED, device(e, o->in[0]), device(e, o->in[1]), device(e, o->in[2]),
+                   device(e, o->out[0]));
 }
 
-// Tiles of rows: of every group the last may be a part of one, and so may those that are in none.
+static void launch_wgmma(Emit *e, const Op *o, const Grouped *g) {
+    enum { BOX = 8192, STAGES = 4 };
+    // columns of a tile: as few outside of the result as there can be
+    const int64_t cols = hd_ceil_div(g->n, 128) % 2 && g->n < 1024 ? 128 : 256;
+    const int64_t shared = STAGES * ((WIDE + cols) / 64 * BOX + 16) + 1024;
+    const int64_t most = hd_target_arch(e->m).processors / 2, items = tiles_down(g) * hd_ceil_div(g->n, cols);
+    const char *defines = hd_sprintf(
+        e->a,
+        "#define GW_KERNEL %s\n#define GW_T %s\n#define GW_OUT %s\n#define GW_ROWS %lld\n#define GW_GROUPS %lld\n"
+        "#define GW_M %lld\n#define GW_N %lld\n#define GW_TB %d\n#define GW_GRAD %d\n#define GW_COLS %lld\n"
+        "#define GW_SHARED %lld\n",
+        g->name, type(o->in[0]), type(o->out[0]), ll(g->rows), ll(g->groups), ll(g->m), ll(g->n), g->tb, g->grad,
+        ll(cols), ll(shared));
+    const int kernel = hd_cuda_kernel(e, g->name, hd_cuda_template(e, "grouped_wgmma", defines), (int)shared, false);
+    const int64_t by[] = {g->tb ? g->m : g->n, g->grad ? g->rows : g->tb ? g->n : g->m, g->grad ? 1 : g->groups};
+    hd_emit_line(e, o,
+                 "hd_cuda_grouped(x, %d, %d, (HdGrid){%lld, 1, 1, 384, %lld, {2, 1, 1}}, %s, (HdMatrices){%lld, %lld, "
+                 "1}, (HdMatrices){%lld, %lld, %lld}, %s, %s, %s, %s);",
+                 hd_emit_stream(e, o), kernel, ll(2 * (items < most ? items : most)), ll(shared),
+                 hd_emit_dtype(o->in[0]->type->dtype), ll(g->m), ll(g->rows), ll(by[0]), ll(by[1]), ll(by[2]),
+                 device(e, o->in[0]), device(e, o->in[1]), device(e, o->in[2]), device(e, o->out[0]));
+}
+
+// The kernels of products by groups, the best first; the first one that suits is launched.
+typedef struct {
+    int arch;   // the only one that has it; 0: all have
+    bool cores; // for operands of 16 bits, whose rows begin and end at 16 bytes
+    void (*launch)(Emit *e, const Op *o, const Grouped *g);
+} GroupedKernel;
+static const GroupedKernel grouped_kernels[] = {
+    {90, true, launch_wgmma}, {0, true, launch_mma}, {0, false, launch_plain}};
+
+static void launch_grouped(Emit *e, const Op *o, const Grouped *g) {
+    const bool cores = hd_dtype_is_half(o->in[0]->type->dtype) && g->m % 8 == 0 && g->n % 8 == 0 &&
+                       !hd_has(&o->attrs, A_ALIGN) && tiles_down(g) <= INT32_MAX / hd_ceil_div(g->n, WIDE);
+    const GroupedKernel *k = grouped_kernels;
+    while ((k->arch && k->arch != hd_target_arch(e->m).arch) || (k->cores && !cores)) k++;
+    k->launch(e, o, g);
+}
+
 void hd_cuda_print_grouped(Emit *e, const Op *o) {
     if (!hd_cuda_in_f32(e, o, o->in[0])) return;
     const Product p = hd_product(o);
     const int64_t groups = hd_type_count(o->in[2]->type);
     const char *name = hd_sprintf(e->a, "grouped%s_%s_%lldx%lldx%lld_%lld%s", p.tb ? "_t" : "", dtype(o->in[0]),
                                   ll(p.m), ll(p.n), ll(p.k), ll(groups), hd_has(&o->attrs, A_ALIGN) ? "_narrow" : "");
-    if (on_tensor_cores(e, o, name, p.m, p.k, p.n, false)) return;
-    const char *text = grouped_text(e, false, name, o, p.m, p.k, p.n, p.tb);
-    HD_CUDA_LAUNCH(e, o, name, text, p.m / TILE + groups + 1, hd_ceil_div(p.n, TILE), 256, 0, device(e, o->in[0]),
-                   device(e, o->in[1]), device(e, o->in[2]), device(e, o->out[0]));
+    launch_grouped(e, o, &(Grouped){name, p.m, groups, p.k, p.n, p.tb, false});
 }
 
 void hd_cuda_print_grouped_grad(Emit *e, const Op *o) {
@@ -183,8 +229,5 @@ void hd_cuda_print_grouped_grad(Emit *e, const Op *o) {
     const int64_t groups = hd_type_count(o->in[2]->type);
     const char *name = hd_sprintf(e->a, "grouped_grad_%s_%s_%lldx%lldx%lld_%lld%s", dtype(o->in[0]), dtype(o->out[0]),
                                   ll(p.k), ll(p.m), ll(p.n), ll(groups), hd_has(&o->attrs, A_ALIGN) ? "_narrow" : "");
-    if (on_tensor_cores(e, o, name, p.k, p.m, p.n, true)) return;
-    const char *text = grouped_text(e, true, name, o, p.k, p.m, p.n, false);
-    HD_CUDA_LAUNCH(e, o, name, text, hd_ceil_div(p.m, TILE) * hd_ceil_div(p.n, TILE), groups, 256, 0,
-                   device(e, o->in[0]), device(e, o->in[1]), device(e, o->in[2]), device(e, o->out[0]));
+    launch_grouped(e, o, &(Grouped){name, p.k, groups, p.m, p.n, false, true});
 }

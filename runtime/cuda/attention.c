@@ -183,21 +183,12 @@ static int more_arguments(const HdAttention *t, HdArg *args, int n, uint64_t sta
     return n;
 }
 
-// The map of [batch, seq, heads, size] from `at` on. Of what is outside a copy makes zeroes.
+// The map of [batch, seq, heads, size] from `at` on.
 static bool map_heads(HdCuda *x, const HdAttention *t, uint64_t at, int64_t heads, int64_t stride, unsigned positions,
                       CuMap *map) {
     const uint64_t dims[] = {(uint64_t)t->size, (uint64_t)heads, (uint64_t)t->seq, (uint64_t)t->batch};
     const uint64_t strides[] = {(uint64_t)t->size * 2, (uint64_t)stride * 2, (uint64_t)(stride * t->seq) * 2};
-    const unsigned box[] = {64, 1, positions, 1}, steps[] = {1, 1, 1, 1};
-    const CuResult r = x->api.cuTensorMapEncodeTiled(
-        map, t->dtype == HD_F16 ? HD_CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : HD_CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 4,
-        (void *)(uintptr_t)at, dims, strides, box, steps, HD_CU_TENSOR_MAP_INTERLEAVE_NONE,
-        HD_CU_TENSOR_MAP_SWIZZLE_128B, HD_CU_TENSOR_MAP_L2_PROMOTION_L2_256B, HD_CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-    if (r != HD_CUDA_SUCCESS)
-        hd_cuda_fail(x, "a tensor map of %lld positions of %lld heads of %lld elements, %lld apart: %s",
-                     (long long)t->seq, (long long)heads, (long long)t->size, (long long)stride,
-                     hd_cuda_error(&x->api, r));
-    return r == HD_CUDA_SUCCESS;
+    return hd_cuda_map(x, t->dtype, at, dims, strides, (const unsigned[]){64, 1, positions, 1}, map);
 }
 
 void hd_cuda_attention(HdExec *h, int stream, const HdAttention *t, uint64_t q, uint64_t k, uint64_t v, uint64_t o,

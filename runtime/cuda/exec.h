@@ -137,6 +137,11 @@ bool hd_compile_ready(HdCompile *c); // waits until NVRTC is open; false when it
 bool hd_compile_join(HdCuda *x, HdCompile *c); // also after a failure elsewhere: frees c
 void hd_modules_close(HdCuda *x);
 
+// maps.c: the map of a tensor of 4 dimensions in bf16 or f16 from `at` on; strides in bytes, of all but the first. A
+// copy of a box makes zeroes of what is outside of the tensor, and swizzles rows of 128 bytes.
+bool hd_cuda_map(HdCuda *x, HdDtype dtype, uint64_t at, const uint64_t dims[4], const uint64_t strides[3],
+                 const unsigned box[4], CuMap *map);
+
 // draw.c: initial values
 extern const HdSource hd_draw_source;
 bool hd_draws_load(HdCuda *x, CuModule m); // a module of hd_draw_source

@@ -296,7 +296,7 @@ void attention_maps(void) { // of q, k and v, in place of their addresses
     x = opened(&p, false);
     hd_cuda_attention(x, 0, &list[0], 256, 512, 1024, 4, 5, 0, 0, 6);
     CHECK(!b->sync(x) &&
-          failed_with("a tensor map of 128 positions of 1 heads of 64 elements, 90 apart: "));
+          failed_with("a tensor map of 64 x 1 x 128 x 1 elements, 128, 180 and 23040 bytes apart: "));
     b->close(x);
 }
 

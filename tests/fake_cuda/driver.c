@@ -407,7 +407,7 @@ CuResult fake_cuLaunchKernelEx(const CuLaunch *c, CuFunction f, void **args, voi
         if (a->id != HD_CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION || !a->cluster.x || c->gx % a->cluster.x ||
             !a->cluster.y || c->gy % a->cluster.y || !a->cluster.z || c->gz % a->cluster.z)
             return INVALID;
-        log_cluster(c, f, args);
+        if (!f->simt) log_cluster(c, f, args);
     }
     if (f->simt) return simt_submit(f->simt, c, args);
     if (fake_is_draw(f->name)) return launch_draw(c, f->name, args);

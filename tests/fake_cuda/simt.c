@@ -12,7 +12,7 @@ typedef struct {
     const SimtKernel *kernel;
     SimtRun *run;
     SimtIndex grid, block;
-    unsigned shared, at[MOST];
+    unsigned shared, cluster, at[MOST];
     _Alignas(128) char bytes[MOST_BYTES]; // of the arguments
 } Work;
 
@@ -50,7 +50,8 @@ static void run(void *data) { // a copy: aligned as far as malloc does
     _Alignas(128) char bytes[MOST_BYTES];
     memcpy(bytes, w->bytes, sizeof bytes);
     for (int i = 0; i < w->kernel->params; i++) args[i] = bytes + w->at[i];
-    SimtLaunch l = {.kernel = w->kernel, .args = args, .grid = w->grid, .block = w->block, .shared = w->shared};
+    SimtLaunch l = {.kernel = w->kernel, .args = args, .grid = w->grid, .block = w->block, .shared = w->shared,
+                    .cluster = w->cluster};
     SimtRange *memory = fake_memory(&l.ranges);
     l.memory = memory;
     w->run(&l);
@@ -61,8 +62,14 @@ static void run(void *data) { // a copy: aligned as far as malloc does
 CuResult simt_submit(const Simt *kernel, const CuLaunch *c, void **args) {
     const SimtKernel *k = kernel->kernels;
     Work w = {.kernel = k, .run = kernel->run, .grid = {c->gx, c->gy, c->gz}, .block = {c->bx, c->by, c->bz},
-              .shared = c->shared};
+              .shared = c->shared, .cluster = 1};
     unsigned at = 0;
+    for (unsigned i = 0; i < c->n_attributes; i++) {
+        const CuLaunchAttribute *a = &c->attributes[i];
+        if (a->id != HD_CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION) continue;
+        if (a->cluster.y != 1 || a->cluster.z != 1) return 1;
+        w.cluster = a->cluster.x;
+    }
     for (int i = 0; i < k->params; i++) {
         at = (at + 127) / 128 * 128;
         if (k->params > MOST || at + k->bytes[i] > MOST_BYTES) return 1;

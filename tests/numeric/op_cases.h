@@ -118,6 +118,10 @@ static const OpCase op_cases[] = {
                 "i32[250,2], i32[3], i32[500]\n  %4 = grouped %x, %v, %2 {tb} : $[500,136]\n  %5 = grouped %x, %w, %2 "
                 ": $[500,136]\n  %6 = grouped_grad %d, %x, %2 {out = f32} : f32[3,136,72]\n  %7 = grouped_grad %x, "
                 "%d, %2 : $[3,72,136]\n  return %4, %5, %6, %7\n}"},
+    // a sum of more tiles than a kernel keeps at a time
+    {CASE_HALF, "(%i4: i32[30,2], %x: $[60,400], %v: $[3,72,400], %d: $[60,72]) -> $[60,72], $[60,400] {\n  %0, %1, "
+                "%2, %3 = dispatch %i4 {experts = 3} : i32[60], i32[30,2], i32[3], i32[60]\n  %4 = grouped %x, %v, %2 "
+                "{tb} : $[60,72]\n  %5 = grouped %d, %v, %2 : $[60,400]\n  return %4, %5\n}"},
     {CASE_TRAIN, "(%i5: i32[30,2], %x: $[60,33], %d: $[60,80]) -> f32[9,80,33], $[9,80,33], $[60,80] {\n  "
                  "%0, %1, %2, %3 = dispatch %i5 {experts = 9} : i32[60], i32[30,2], i32[9], i32[60]\n  "
                  "%4 = grouped_grad %d, %x, %2 {out = f32} : f32[9,80,33]\n  %5 = grouped_grad %d, %x, %2 : "

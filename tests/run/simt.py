@@ -90,6 +90,7 @@ PROGRAMS = {
     "llama_window": (BF16, "90", (*LLAMA, "window=50", "train.precision.compute=bf16")),
     "llama_f32": (F32, "90", (*LLAMA, "train.precision.compute=f32")),
     "moe": (BF16, "90", (*MOE, "train.precision.compute=bf16")),
+    "moe_mma": (BF16, "80", (*MOE, "train.precision.compute=bf16")),
     "moe_80": (F32, "80", (*MOE, "train.precision.compute=f32")),
     # attention on wgmma: sizes of heads, windows, documents, lengths that fill no tile, a backward pass in one kernel
     "masks_64": masks("dim=256", "seq=300", "window=100", "packed=1"),

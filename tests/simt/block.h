@@ -91,11 +91,20 @@ struct Warp {
     u32 mask[32] = {}, waiting = 0;
     Groups products;
 };
+// Blocks that run together and reach each other's shared memory. One that has ended is a null pointer.
+struct Cluster {
+    std::vector<Block *> blocks;
+    int threads = 0, arrived = 0; // of all blocks; at the barrier
+    u32 passed = 0;               // times
+    std::vector<Thread *> waiting;
+    std::vector<Gathering> gathered; // by block
+};
 struct Thread {
     Index at;
     Block *block;
     int number;
-    u32 fenced = 0; // the time of its last fence
+    u32 fenced = 0;  // the time of its last fence
+    u32 arrived = 0; // at the cluster's barrier, times
     void *stack = nullptr;
     char *base = nullptr;
     bool done = false;
@@ -107,6 +116,7 @@ struct Thread {
 struct Block {
     Index at;
     u32 number; // in the grid
+    std::shared_ptr<Cluster> cluster;
     std::vector<Thread> threads;
     std::vector<Warp> warps;
     Barrier barriers[BARRIERS];
@@ -117,8 +127,10 @@ struct Block {
     u32 used = STATIC_FROM, started; // time
     int alive;
     Actors actors;
+    Seen seen_of_cluster; // when its barrier was passed last
 };
 extern const SimtLaunch *launch;
+Block *peer(u32 rank); // a block of the cluster of the thread that runs
 
 // engine.cc
 u64 next_random();

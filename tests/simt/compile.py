@@ -90,9 +90,9 @@ def wgmma(name, parts, of):
 
 def instruction(text, of):
     text = text.strip()
-    m = re.match(r"\.reg\s+\.pred\s+(\w+)$", text)
+    m = re.match(r"\.reg\s+\.(pred|b32)\s+(\w+)$", text)
     if m:
-        return f"bool {m.group(1)};"
+        return f"{'bool' if m.group(1) == 'pred' else 'unsigned'} {m.group(2)};"
     name, _, rest = text.partition(" ")
     parts = split(rest, ",") if rest.strip() else []
     if name == "setp.ne.b32":
@@ -111,7 +111,8 @@ def statement(body):
     of = [e for part in parts[1:3] for e in expressions(part.replace(": :", "::"))]
     if not text:
         return ";"
-    for name in re.findall(r"\.reg\s+\.pred\s+(\w+)", text):  # an operand may have the same name
+    text = text.replace("%%cluster_ctarank", "simt::cluster_rank()")
+    for name in re.findall(r"\.reg\s+\.(?:pred|b32)\s+(\w+)", text):  # an operand may have the same name
         text = re.sub(rf"(?<![.\w]){name}(?![.\w])", f"{name}_of_asm", text)
     wait = re.search(r"mbarrier\.try_wait\.parity\.shared::cta\.b64 \w+, \[%(\d)\], %(\d);", text)
     if wait:  # with the loop around it

@@ -79,11 +79,15 @@ void start_thread(Thread &t) {
     ready.push_back(&t);
 }
 
-void start_block(unsigned long number) {
+void start_block(unsigned long number, const std::shared_ptr<Cluster> &cluster) {
     const Index g = launch->grid, n = launch->block;
     blocks.emplace_back(new Block);
     Block *b = blocks.back().get();
     b->number = (u32)number;
+    b->cluster = cluster;
+    cluster->blocks.push_back(b);
+    cluster->gathered.emplace_back();
+    cluster->threads += (int)(n.x * n.y * n.z);
     b->at = {(unsigned)(number % g.x), (unsigned)(number / g.x % g.y), (unsigned)(number / g.x / g.y)};
     b->alive = (int)(n.x * n.y * n.z);
     b->threads = std::vector<Thread>((size_t)b->alive);
@@ -107,6 +111,8 @@ void end_blocks() {
             continue;
         }
         if (!b->loads.empty()) fail("a block ended before its copies by the copy engine");
+        for (Block *&p : b->cluster->blocks)
+            if (p == b) p = nullptr;
         memory_end(b->memory);
         for (Thread &t : b->threads) stacks.push_back(t.base);
         blocks.erase(blocks.begin() + (long)i);
@@ -255,13 +261,18 @@ extern "C" void simt_run(const SimtLaunch *l) {
     if (l->shared > MOST_SHARED) fail("%u bytes of shared memory; at most %d", l->shared, (int)MOST_SHARED);
     const unsigned long all = (unsigned long)l->grid.x * l->grid.y * l->grid.z;
     const size_t most = order && order % 5 == 0 ? FEW_BLOCKS : MOST_BLOCKS;
+    const unsigned cluster = l->cluster ? l->cluster : 1;
     unsigned long started = 0;
+    if (l->grid.x % cluster) fail("%u blocks in clusters of %u", l->grid.x, cluster);
     for (idle = 0;;) {
         if (!had_turn) turn_of_loads();
         had_turn = false;
         if (!ready.empty()) go(take(ready));
         else if (one_load()) continue;
-        else if (started < all && blocks.size() < most) start_block(started++);
+        else if (started < all && (blocks.empty() || blocks.size() + cluster <= most)) {
+            const auto c = std::make_shared<Cluster>();
+            for (unsigned i = 0; i < cluster; i++) start_block(started++, c);
+        }
         else if (!spinning.empty() && idle < 1000000) go(take(spinning));
         else break;
     }
@@ -304,6 +315,41 @@ int barrier_count(bool yes) {
     r.yes += yes;
     barrier(0, -1, true);
     return r.counted;
+}
+
+// --- clusters
+
+u32 cluster_rank() { return self->block->number % (u32)self->block->cluster->blocks.size(); }
+Block *peer(u32 rank) {
+    const std::vector<Block *> &all = self->block->cluster->blocks;
+    if (rank >= all.size()) fail("a cluster of %zu blocks has no block %u", all.size(), rank);
+    if (!all[rank]) fail("block %u of the cluster has ended", rank);
+    return all[rank];
+}
+void cluster_arrive() {
+    Cluster &c = *self->block->cluster;
+    if (self->arrived != c.passed) fail("a thread arrives twice at the barrier of its cluster");
+    self->arrived++;
+    if (races) races_arrive(c);
+    if (++c.arrived < c.threads) return pause();
+    c.arrived = 0;
+    c.passed++;
+    if (races) races_pass(c);
+    wake(c.waiting);
+}
+void cluster_wait() {
+    Cluster &c = *self->block->cluster;
+    while (c.passed < self->arrived) {
+        c.waiting.push_back(self);
+        stop("waits at the barrier of its cluster");
+    }
+    if (races) races_learn(self, self->block->seen_of_cluster);
+}
+enum { RANK_BITS = 24 }; // of an address of the cluster: where the rank begins, which counts from 1
+static_assert(MEMORY < 1 << RANK_BITS, "an address of shared memory has more bits");
+u32 cluster_address(u32 at, u32 rank) {
+    peer(rank);
+    return at | (rank + 1) << RANK_BITS;
 }
 
 void together(u32 mask, Work *work, void *operands) {
@@ -378,6 +424,16 @@ void phases_arrive(u32 at) {
     arrive(p, at);
     pause();
 }
+void phases_arrive_there(u32 address) {
+    const u32 at = address & ((1u << RANK_BITS) - 1);
+    if (address == at) fail("%u is no address of the cluster", address);
+    Block *b = peer((address >> RANK_BITS) - 1);
+    if (b == self->block) return phases_arrive(at);
+    Phases &p = phases_of(b, at);
+    if (races) races_arrive_there(p.gathered);
+    arrive(p, at);
+    pause();
+}
 void phases_expect(u32 at, int bytes) {
     Phases &p = used(at);
     p.bytes += bytes;
@@ -386,7 +442,7 @@ void phases_expect(u32 at, int bytes) {
 }
 void phases_complete(Block *b, u32 at, int bytes, const Errand &e) { // -1: an arrival
     Phases &p = phases_of(b, at);
-    if (races && e.clock) p.gathered.add(e.actor, e.clock);
+    if (races && e.clock) races_gather(p.gathered, b, e);
     if (bytes < 0) {
         arrive(p, at);
         return;

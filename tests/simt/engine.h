@@ -1,7 +1,8 @@
 // CUDA kernels on the CPU. A kernel's text, translated to C++ (compile.py), runs with a stack for each thread of a
 // block. A thread runs until it has to wait for others: at a barrier, at an operation of its warp, for a copy. Then
 // another one goes on. Blocks start in the order of their numbers; the next one starts when no thread of the present
-// ones can go on, so that a kernel whose blocks wait for later blocks ends with an error, as does any deadlock.
+// ones can go on, so that a kernel whose blocks wait for later blocks ends with an error, as does any deadlock. Those
+// of a cluster start together.
 //
 // FAKE_CUDA_SIMT_ORDER=n (default 0): 0 takes threads in turn and does at once what the device may do at any time:
 // copies and products that run beside the threads. Any other number is a seed: threads are taken at random, and such
@@ -46,6 +47,13 @@ void pause(); // others may go on, except in order 0: where a thread has told ot
 void barrier(int id, int threads, bool waits);
 int barrier_count(bool yes); // __syncthreads_count
 
+// The cluster: the rank of the block that runs, its barrier, and places in the shared memory of its blocks, which are
+// addresses of 32 bits as well.
+u32 cluster_rank();
+void cluster_arrive();
+void cluster_wait();
+u32 cluster_address(u32 at, u32 rank);
+
 // An operation of the lanes of `mask`: each passes its operands, `work` runs once with those of all lanes (NULL: not in
 // the mask), and all go on. All must pass the same work.
 typedef void Work(void **lane);
@@ -76,6 +84,8 @@ void copies_commit();
 void copies_wait(int groups);
 void copies_arrive(u32 barrier); // arrives when all copies of this thread are done
 void copy_box(u32 to, const void *map, int a, int b, int c, int d, u32 barrier);
+// The same to that place of every block of the cluster whose bit is set in `ranks`, and to its mbarrier
+void copy_box_to(u32 to, const void *map, int a, int b, int c, int d, u32 barrier, unsigned ranks);
 void fence_proxies();
 
 // What orders accesses of several blocks, for races.h
@@ -85,6 +95,7 @@ void atomic(const void *p, size_t bytes, bool acquires);
 // mbarrier objects in shared memory
 void phases_init(u32 at, int count);
 void phases_arrive(u32 at);
+void phases_arrive_there(u32 address); // of the cluster
 void phases_expect(u32 at, int bytes); // and arrives
 void phases_await(u32 at, u32 parity);
 } // namespace simt

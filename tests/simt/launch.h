@@ -16,6 +16,7 @@ typedef struct SimtLaunch {
     void **args;
     SimtIndex grid, block;
     unsigned shared, ranges;  // bytes; how many
+    unsigned cluster;         // blocks of a cluster, along x
     const SimtRange *memory; // that kernels may use, by address. NULL: any
 } SimtLaunch;
 // Returns when every block has ended. An error ends the process with a message.

@@ -48,7 +48,8 @@ PROGRAMS = {
     "embedding_grad_few": ["gpt2", "tiny_bf16"], "grad_norm": ["tiny_bf16", "gpt2"], "update": ["tiny_bf16", "gpt2"],
     "fp8": ["tiny_fp8"],
     "top_k": ["moe"], "top_k_grad": ["moe"], "dispatch": ["moe"], "take": ["moe"], "combine": ["moe"],
-    "combine_grad": ["moe"], "grouped": ["moe_80"], "grouped_grad": ["moe_80"], "grouped_mma": ["moe"],
+    "combine_grad": ["moe"], "grouped": ["moe_80"], "grouped_grad": ["moe_80"], "grouped_mma": ["moe_mma"],
+    "grouped_wgmma": ["moe"],
     "common": ["tiny_bf16", "gpt2"], "rows": ["tiny_bf16", "gpt2", "llama", "gpt2_odd", "tiny_rows"],
 }
 # Of each program: mutants (template, function, kind, number) that it has to catch with every change.

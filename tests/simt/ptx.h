@@ -84,6 +84,19 @@ PTX ptx_cp_async_bulk_tensor_4d_shared_cluster_global_mbarrier_complete_tx_bytes
                                                                                 int c, int d, unsigned barrier) {
     simt::copy_box(to, simt::global(map), a, b, c, d, barrier);
 }
+template <class P>
+PTX ptx_cp_async_bulk_tensor_4d_shared_cluster_global_mbarrier_complete_tx_bytes_multicast_cluster(
+    unsigned to, P map, int a, int b, int c, int d, unsigned barrier, unsigned ranks) {
+    simt::copy_box_to(to, simt::global(map), a, b, c, d, barrier, ranks);
+}
+PTX ptx_mapa_shared_cluster_u32(unsigned &there, unsigned at, unsigned rank) {
+    there = simt::cluster_address(at, rank);
+}
+PTX ptx_mov_u32(unsigned &d, unsigned v) { d = v; }
+PTX ptx_barrier_cluster_arrive_release_aligned() { simt::cluster_arrive(); }
+PTX ptx_barrier_cluster_wait_acquire_aligned() { simt::cluster_wait(); }
+PTX ptx_fence_mbarrier_init_release_cluster() {} // the barrier of the cluster, which follows, orders as much here
+PTX ptx_mbarrier_arrive_shared_cluster_b64(unsigned there) { simt::phases_arrive_there(there); }
 PTX ptx_mbarrier_init_shared_cta_b64(unsigned at, int n) { simt::phases_init(at, n); }
 PTX ptx_mbarrier_arrive_shared_cta_b64(unsigned at) { simt::phases_arrive(at); }
 PTX ptx_mbarrier_arrive_expect_tx_shared_cta_b64(unsigned at, int bytes) { simt::phases_expect(at, bytes); }

@@ -132,6 +132,8 @@ void write(Cell &c, const Who &w, const Access &me, uint64_t at) {
 void touch_as(const Who &w, const void *of, size_t bytes, bool writes, const void *code) {
     const char *p = (const char *)of;
     Block *b = self->block;
+    for (Block *other : self->block->cluster->blocks) // copies may be to their memory
+        if (other && (size_t)(p - other->memory.bytes) < MEMORY) b = other;
     const bool shared = (size_t)(p - b->memory.bytes) < MEMORY;
     const uint64_t from = shared ? (uint64_t)(p - b->memory.bytes) : (uint64_t)(uintptr_t)p;
     Cells &cells = shared ? b->actors.shared : global;
@@ -154,6 +156,7 @@ Errand next_of(u32 actor) {
     std::vector<u32> &clocks = self->block->actors.clocks;
     if (clocks.size() <= actor) clocks.resize(actor + 1);
     Errand e;
+    e.block = self->block->number;
     e.actor = actor;
     e.clock = ++clocks[actor];
     return e;
@@ -218,6 +221,28 @@ void races_learn(Thread *t, const Errand &e) {
 void races_arrive(Gathering &g) {
     g.add(*self);
     self->witness.clock++;
+}
+void races_arrive_there(Gathering &g) {
+    g.add(nullptr, everything(*self));
+    self->witness.clock++;
+}
+void races_gather(Gathering &g, const Block *b, const Errand &e) {
+    if (e.block == b->number) return g.add(e.actor, e.clock);
+    auto clocks = std::make_shared<std::vector<u32>>(e.actor + 1);
+    clocks->back() = e.clock;
+    auto all = std::make_shared<std::map<u32, Clocks>>();
+    (*all)[e.block] = clocks;
+    g.add(nullptr, all);
+}
+void races_arrive(Cluster &c) {
+    for (size_t i = 0; i < c.blocks.size(); i++)
+        if (c.blocks[i] == self->block) c.gathered[i].add(*self);
+        else c.gathered[i].add(nullptr, everything(*self));
+    self->witness.clock++;
+}
+void races_pass(Cluster &c) {
+    for (size_t i = 0; i < c.blocks.size(); i++)
+        if (c.blocks[i]) c.blocks[i]->seen_of_cluster = c.gathered[i].take();
 }
 void races_pass(Gathering &g, const std::vector<Thread *> &waiting) {
     const Seen s = g.take();

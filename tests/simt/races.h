@@ -75,7 +75,8 @@ struct Actors { // of a block
     std::vector<u32> clocks;       // of what works beside the threads, by actor
     std::map<u32, u32> mbarriers; // their actors, by address
 };
-struct Errand { u32 actor = 0, clock = 0; }; // a piece of work beside the threads
+struct Errand { u32 actor = 0, clock = 0, block = 0; }; // a piece of work beside the threads
+struct Cluster;
 
 void races_launch();
 // Each of these threads knows what all of them know.
@@ -83,6 +84,10 @@ void races_meet(Block *b, int first, u32 mask);
 // The thread that runs has come to where threads gather; those that wait know what was gathered there.
 void races_arrive(Gathering &g);
 void races_pass(Gathering &g, const std::vector<Thread *> &waiting);
+void races_arrive_there(Gathering &g); // in another block of the cluster
+void races_gather(Gathering &g, const Block *b, const Errand &e); // in block b: that e has ended
+void races_arrive(Cluster &c);                                    // the barrier of the cluster
+void races_pass(Cluster &c);
 void races_learn(Thread *t, const Seen &s);
 void races_learn(Thread *t, const Errand &e); // that it has ended
 void races_fence();

@@ -67,11 +67,11 @@ struct Arrival : Beside { // of the copies before it
         phases_complete(block, barrier, -1, last);
     }
 };
-void by_the_block(Beside *b) { // at any time from now
+void by_the_block(Beside *b, Block *of) { // at any time from now
     BesidePtr p(b);
     progress();
     if (at_once()) p->work();
-    else self->block->loads.push_back(std::move(p));
+    else of->loads.push_back(std::move(p));
 }
 Groups &products() { return self->block->warps[(size_t)self->number / 32].products; }
 } // namespace
@@ -85,7 +85,7 @@ void copies_arrive(u32 barrier) {
     for (const Group &g : self->copies)
         if (g.last.clock) a->last = g.last;
     std::swap(a->copies, self->copies);
-    by_the_block(a);
+    by_the_block(a, self->block);
 }
 void products_commit(void **) { products().commit(); }
 void products_wait(void **lane) { wait_groups(products(), *(int *)lane[0], 32); }
@@ -178,26 +178,33 @@ struct Box : Beside {
 };
 } // namespace
 
-void copy_box(u32 to, const void *map, int a, int b, int c, int d, u32 barrier) {
+static void copy_box_of(Block *target, u32 to, const void *map, int a, int b, int c, int d, u32 barrier) {
     Box *x = new Box;
     memcpy(&x->map, map, sizeof x->map);
     x->at[0] = a, x->at[1] = b, x->at[2] = c, x->at[3] = d;
     x->to = to;
     x->barrier = barrier;
-    x->block = self->block;
+    x->block = target;
     if (to % 128) fail("a copy of a box to shared memory at %u", to);
     if (x->map.box[0] % 8) fail("a box of rows of %u elements", x->map.box[0]);
     if (races) races_begin(x->errand = races_copy(barrier), false);
     x->pieces([x](u32 address, const u32 *from) {
-        char *p = shared_at(address, 16);
+        char *p = shared_of(x->block, address, 16);
         uint16_t v[8];
         x->load(from, v, true);
         if (races) races_touch(p, 16, true, nullptr);
-        box_writes(self->block, address / GRANULE, self->fenced);
+        box_writes(x->block, address / GRANULE, self->fenced);
     });
     if (races) races_end();
-    seen_by_copies(self->block, barrier, 8, self->fenced);
-    by_the_block(x);
+    seen_by_copies(target, barrier, 8, self->fenced);
+    by_the_block(x, target);
+}
+void copy_box(u32 to, const void *map, int a, int b, int c, int d, u32 barrier) {
+    copy_box_of(self->block, to, map, a, b, c, d, barrier);
+}
+void copy_box_to(u32 to, const void *map, int a, int b, int c, int d, u32 barrier, unsigned ranks) {
+    for (u32 rank = 0; ranks >> rank; rank++)
+        if (ranks >> rank & 1) copy_box_of(peer(rank), to, map, a, b, c, d, barrier);
 }
 
 // --- matrices of 8 x 8 elements of 16 bits: lane 8 * m + r gives the address of row r of matrix m
