@@ -24,3 +24,8 @@ def heddle_translate():
 
 def nvrtc_check():
     _start("nvrtc-check")
+
+
+def heddle_data():  # by the Python that has the packages beside this one
+    path = heddle.tool("heddle-data")
+    os.execv(sys.executable, [sys.executable, path, *sys.argv[1:]])

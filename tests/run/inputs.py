@@ -226,6 +226,7 @@ def case_what_does_not_fit():
     array("f64.npy", "d", (ROWS, PIXELS), x)
     array("inexact.npy", "i", (ROWS, PIXELS), [2**24 + 1] * len(x))
     array("none.npy", "B", (0, PIXELS), [])
+    array("nan.npy", "f", (ROWS, PIXELS), [float("nan")] * len(x))
     array("yf.npy", "f", (ROWS,), y)
     array("y23.npy", "B", (ROWS - 1,), y[1:])
     array("y10.npy", "B", (ROWS,), [10] * ROWS)
@@ -254,6 +255,8 @@ def case_what_does_not_fit():
                          (["image=none.npy", good_y], "no row of image"),
                          (["image=x.npy", "image=wide.npy", good_y], "(24, 13)")):
         bad(1, *words, args=[*options(data), "--steps=1"], settings=(program,))
+    bad(1, "step 1: loss nan", "gradient of", args=[*options(["image=nan.npy", good_y]), "--steps=1"],
+        settings=(program,))  # numbers that are not finite may stand in data; what they do to a loss is said
     bad(1, "x.raw", "287 elements", "rows of 12",
         args=[*options(["image=x.raw", good_y]), "--format=image=u8", "--steps=1"], settings=(program,))
     bad(1, "no argument 'lable'", args=[*options([good_x, good_y]), "--format=lable=u8", "--steps=1"],

@@ -183,6 +183,10 @@ def case_check():
     check("--tokenizer=FILE shows their text" in makes("--check", "made").out, "ids alone")
     makes("made", "-o", "meg", "--to=megatron", "--end=401")
     check("meg/train-00000.bin: 5 tokens (u16, megatron), 2 documents\n" in makes("--check", "meg").out, "documents")
+    write("gaps.bin", struct.pack("<3H", 5, 6, 7))  # documents without tokens, at either end and between
+    write("gaps.idx", b"MMIDIDX\0\0" + struct.pack("<QBQQ5i5q6q", 1, 8, 5, 6, 0, 2, 0, 1, 0, 0, 0, 4, 4, 6, *range(6)))
+    makes("gaps.bin", "-o", "gaps", "--to=megatron")
+    check(read("gaps/train-00000.bin") == read("gaps.bin") and read("gaps/train-00000.idx") == read("gaps.idx"), "gaps")
     write("bell.txt", "a\x07\x1b[2Jb")
     r = makes("bell.txt", "-o", "bell", "--check")
     check(r"text: a\x07\x1b[2Jb\x00" in r.out, "a text commands the terminal:", r)
@@ -244,11 +248,16 @@ def case_what_is_refused():
     write("broken.parquet", b"PAR1" + bytes(30))
     write("no_end.json", json.dumps({"words": ["w1", "<eos>", "</s>"]}))
     os.mkdir("empty")
+    os.makedirs("outer/inner")
+    write("strange.jsonl", '{"text": "w1 other"}\n')
     write("m.bin", bytes(8))
     write("m.idx", b"MMIDIDX\0\0" + bytes(40))
     out = ["-o", "out"]
     for args, *words in ((["a.txt"], "-o FOLDER is missing"), (["gone.txt", *out], "gone.txt", "no such file"),
-                         (["empty", *out], "empty holds no file"), (["a.txt", "a.txt", *out], "named twice"),
+                         (["empty", *out], "empty holds no file"),
+                         (["outer", *out], "holds the folder outer/inner", "one by one"),
+                         (["strange.jsonl", *out, t], "no tokens for a document"),
+                         (["a.txt", "a.txt", *out], "named twice"),
                          (["a.txt", "raw.bin", *out], "raw.bin holds tokens", "two runs"),
                          (["raw.bin", *out], "no header", "--format=u16"),
                          (["odd.bin", *out, "--format=u16"], "5 bytes", "whole number"),

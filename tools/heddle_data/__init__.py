@@ -4,7 +4,7 @@ texts.py      documents out of text, JSON lines and parquet, as batches for work
 tokenizer.py  documents to tokens
 formats.py    files of tokens: their headers, readers, and what a writer puts around tokens
 shards.py     documents of tokens to files, under their names only when all are whole
-command.py    the command line
+command.py    the command line; pages.py has its man page and completions
 """
 
 

@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 
-from . import Refused, clean, reason
+from . import Refused, clean, pages, reason
 from .formats import FORMATS, TYPES, Tokens, index_beside, is_tokens
 from .progress import Progress
 from .shards import Output
@@ -37,13 +37,37 @@ def share(text):
     return value
 
 
+def version():
+    """The project's, which the installation writes beside this file; empty: these are the sources."""
+    try:
+        with open(os.path.join(os.path.dirname(__file__), "version.txt"), encoding="utf-8") as f:
+            return f.read().strip()
+    except OSError:
+        return ""
+
+
 class Parser(argparse.ArgumentParser):
     def error(self, message):
         super().error(clean(message, keep=""))
 
+    def own_actions(self):
+        return self._actions
+
+    def format_help(self):  # as the other tools print it
+        return pages.help_text(self)
+
+
+class Page(argparse.Action):
+    """Prints a page about the options, and ends."""
+
+    def __call__(self, p, *_):
+        shell = _[1]
+        print(pages.SHELLS[shell](p) if shell else pages.man(p, version()))
+        p.exit()
+
 
 def parser():
-    p = Parser("heddle-data", description=ABOUT, allow_abbrev=False,
+    p = Parser("heddle-data", description=ABOUT, allow_abbrev=False, add_help=False,
                usage="%(prog)s [OPTION...] FILE... -o FOLDER\n"
                      "       %(prog)s --check [OPTION...] FILE...")
     p.add_argument("files", nargs="+", metavar="FILE", help="a file, or a folder: all files in it, by their names")
@@ -68,6 +92,12 @@ def parser():
     p.add_argument("--check", action="store_true", help="print the first sequence and its text, of what was "
                                                         "written or, without -o, of each FILE")
     p.add_argument("--seq", type=number, metavar="N", help="tokens that --check prints; 64 if not given")
+    p.add_argument("-h", "--help", action="help", help="print this text, and stop")
+    p.add_argument("--version", action="version", version=f"heddle-data (Heddle) {version() or 'of these sources'}",
+                   help="print the version, and stop")
+    p.add_argument("--print-man", action=Page, nargs=0, help="print the man page, and stop")
+    p.add_argument("--print-completion", action=Page, choices=pages.SHELLS, help="print what a shell completes, and "
+                                                                                 "stop")
     return p
 
 
@@ -83,7 +113,10 @@ def files_of(names):
             found.append(name)
             continue
         paths = [os.path.join(name, n) for n in inside if not n.startswith(".")]
-        paths = [p for p in paths if os.path.isfile(p) and not (p.endswith(".idx") and index_beside(p[:-3] + "bin"))]
+        for path in paths:
+            if os.path.isdir(path):
+                raise Refused(f"{name} holds the folder {path}: name such folders one by one")
+        paths = [p for p in paths if not (p.endswith(".idx") and index_beside(p[:-3] + "bin"))]
         if not paths:
             raise Refused(f"the folder {name} holds no file")
         found += paths
@@ -205,25 +238,23 @@ def documents_of(tokens, end):
     """Arrays of tokens, and whether a document ends with each."""
     left = list(reversed(tokens.lengths or [])) if end is None else []
     for block in tokens.blocks():
+        if end is not None:
+            stops = [i + 1 for i, token in enumerate(block) if token == end]
+        else:
+            stops, at = [], 0
+            while left and at + left[-1] <= len(block):
+                at += left.pop()
+                stops.append(at)
+            if left:
+                left[-1] -= len(block) - at
         at = 0
-        while at < len(block):
-            if end is not None:
-                try:
-                    stop = block.index(end, at) + 1
-                    ends = True
-                except ValueError:
-                    stop, ends = len(block), False
-            elif left:
-                stop = min(at + left[-1], len(block))
-                left[-1] -= stop - at
-                ends = left[-1] == 0
-                if ends:
-                    left.pop()
-            else:
-                stop, ends = len(block), False
-            if stop > at or ends:
-                yield block[at:stop], ends
+        for stop in stops:
+            yield block[at:stop], True
             at = stop
+        if at < len(block):
+            yield block[at:], False
+    for _ in left:  # documents without tokens at the end
+        yield array.array(tokens.type.code), True
 
 
 def converted(path, tokens, kind, at):
@@ -320,6 +351,9 @@ def main():
         sys.stdout.flush()
     except Refused as e:
         print(clean(f"heddle-data: error: {e}", keep=""), file=sys.stderr)
+        return 1
+    except MemoryError:
+        print("heddle-data: error: out of memory; --split or --end cuts what is one document", file=sys.stderr)
         return 1
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

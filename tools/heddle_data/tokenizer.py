@@ -74,7 +74,10 @@ class HuggingFace:
 
     def encode(self, texts):
         many = getattr(self.own, "encode_batch_fast", self.own.encode_batch)
-        return [e.ids for e in many(texts, add_special_tokens=False)]
+        try:
+            return [e.ids for e in many(texts, add_special_tokens=False)]
+        except Exception as e:  # a vocabulary of words without one for what is unknown
+            raise Refused(f"{self.path} has no tokens for a document: {e}")
 
     def decode(self, tokens):
         return self.own.decode(list(tokens), skip_special_tokens=False)
