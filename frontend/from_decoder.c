@@ -221,11 +221,14 @@ static void put_loss(const Decoder *d) {
     if (d->pattern) hd_puts(o, "  blocks = repeat(i < layers) Block(pattern[i % size(pattern)] == \"S\");\n");
     else hd_puts(o, "  blocks = repeat(layers) Block;\n");
     hd_printf(o, "  norm = %s as \"model.norm\";\n\n", d->gemma ? "Norm" : "RMSNorm(dim, eps)");
-    hd_printf(o, "  fn loss(tokens: i32[batch, seq], targets: i32[batch, seq]) {\n"
+    hd_printf(o, "  fn logits(tokens: i32[batch, seq]) {\n"
               "    let x = embedding(wte.weight, tokens)%s;\n"
-              "    let logits = matmul(norm(blocks(x)), transpose(%s.weight));\n",
+              "    let y = matmul(norm(blocks(x)), transpose(%s.weight));\n",
               d->gemma ? " * sqrt(dim)" : "", head);
-    hd_printf(o, "    return cross_entropy(%s, targets);\n  }\n", cap ? "softcap * tanh(logits / softcap)" : "logits");
+    hd_printf(o, "    return %s;\n  }\n"
+              "  fn loss(tokens: i32[batch, seq], targets: i32[batch, seq]) {\n"
+              "    return cross_entropy(logits(tokens), targets);\n  }\n",
+              cap ? "softcap * tanh(y / softcap)" : "y");
 }
 
 static void put_config(const Decoder *d) {

@@ -113,8 +113,9 @@ def says(text, *words):
 
 def case_published():
     for name, (config, count, some) in PUBLISHED.items():
-        r = heddlec(written(config, name), "--emit=ir", "--set", "seq=64")
+        r = heddlec(written(config, name), "--emit=ir", "--set", "seq=64", "--set", "schedule.logits=on")
         check(r.returncode == 0, name, r.stderr)
+        says(r.stdout, f"func @logits(%tokens: i32[1,64]) -> f32[1,64,{config['vocab_size']}] with")
         tensors = {}
         for shape, attrs in re.findall(r"^param @[\w.]+ : f32\[([\d,]+)\] (\{.*\}) loc", r.stdout, re.M):
             dims = [int(d) for d in shape.split(",")]

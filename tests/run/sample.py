@@ -130,13 +130,13 @@ def case_tokens():
     trained()
     prompt = list(PROMPT.encode())
     ids = "--sample-ids=" + ",".join(map(str, prompt))
-    follow(ids_of(ids, "--tokens=10", "--temperature=0"), prompt, 1, temperature=0)  # 9 + 10 is more than a window
-    follow(ids_of(ids, "--tokens=4"), prompt, 1, temperature=1.0)
-    follow(ids_of(ids, "--tokens=4", "--temperature=0.7", "--top-k=5", "--seed=9"), prompt, 9, temperature=0.7,
+    follow(ids_of(ids, "--tokens=8", "--temperature=0"), prompt, 1, temperature=0)  # 9 + 8 is more than a window
+    follow(ids_of(ids, "--tokens=3"), prompt, 1, temperature=1.0)
+    follow(ids_of(ids, "--tokens=3", "--temperature=0.7", "--top-k=5", "--seed=9"), prompt, 9, temperature=0.7,
            top_k=5)
-    follow(ids_of(ids, "--tokens=4", "--top-p=0.4", "--seed=5000000000"), prompt, 5000000000, temperature=1.0,
+    follow(ids_of(ids, "--tokens=3", "--top-p=0.4", "--seed=5000000000"), prompt, 5000000000, temperature=1.0,
            top_p=0.4)
-    follow(ids_of(ids, "--tokens=3", "--top-k=3", "--top-p=0.6"), prompt, 1, temperature=1.0, top_k=3, top_p=0.6)
+    follow(ids_of(ids, "--tokens=2", "--top-k=3", "--top-p=0.6"), prompt, 1, temperature=1.0, top_k=3, top_p=0.6)
 
 
 def case_text():

@@ -63,7 +63,7 @@ def masks(*settings):
 
 # name: bounds, compute capability, source and settings
 PROGRAMS = {
-    "tiny": (F32, "90", TINY),
+    "tiny": (F32, "90", (*TINY, "schedule.logits=on")),
     "tiny_80": (F32, "80", TINY),
     "tiny_bf16": (BF16, "90", (*TINY, "train.precision.compute=bf16")),
     # rows of logits in parts, three for some blocks
@@ -106,6 +106,7 @@ PROGRAMS = {
     "window_64": masks("dim=256", "seq=512", "window=129"),
     "documents_64": masks("dim=256", "seq=640", "packed=1"),
 }
+WRITES = ("tiny",)  # logits of a few sequences, within the bound of the loss
 VALIDATED = ("tiny_bf16", "tiny_vocab", "llama")  # whose digests end with one: kernels that do not train
 
 
@@ -199,6 +200,31 @@ class Tried:
             steps += more
         return saved, (steps, rest), None
 
+    def logits(self, target, saved):
+        """Of the weights of a checkpoint, for a text of three sequences, and what went wrong."""
+        program = os.path.join(self.folder, f"{self.name}.{target}")
+        out, text = program + ".npy", os.path.join(self.folder, "text.txt")
+        with open(text, "wb") as f:
+            f.write(bytes(range(40, 89)))
+        env = dict(HEDDLE_CUDA_PATH=self.args.fakes, FAKE_CUDA_SIMT=self.args.kept, FAKE_CUDA_CC=self.capability,
+                   HEDDLE_CACHE="off", HEDDLE_TUNE="0") if target == "cuda" else {}
+        why = self.call([program, f"--resume={saved}", f"--logits={out}", f"--data={text}"], **env)
+        if why:
+            return None, why
+        with open(out, "rb") as f:
+            return array.array("f", f.read()[128:]), None
+
+    def far_logits(self, folders):
+        found = {}
+        for target, saved in folders:
+            found[target], why = self.logits(target, saved)
+            if why:
+                return f"{target}, logits: {why}"
+        here, there = found["cuda"], found["host"]
+        off = math.dist(here, there) / math.hypot(*there) if len(here) == len(there) == 3 * 16 * 256 else math.inf
+        print(f"{self.name}: logits off by {off:.1e}", flush=True)
+        return None if off <= self.bound else f"logits are off by {off:.1e}, bound {self.bound}"
+
     def wrong(self):
         first, *others = self.args.orders
         for target in ("cuda",) if self.args.races else ("host", "cuda"):
@@ -217,6 +243,9 @@ class Tried:
                 return f"order {order}: {why}" if why else f"orders {first} and {order} differ"
         steps = lines[0]
         off = [[apart(x, y) for x, y in zip(a, b)] for a, b in zip(steps, right)]
+        far = self.far_logits((("cuda", there), ("host", there))) if self.name in WRITES else None
+        if far:
+            return far
         most, place = farthest(gradients_of(here), gradients_of(there))
         print(f"{self.name}: off by {off[0][0]:.1e}, norm {off[0][1]:.1e}, then {off[1][0]:.1e}; gradients {most:.1e} "
               f"({place})", flush=True)
