@@ -281,6 +281,24 @@ static Val call_attention(Front *f, BoundArgs *a) {
     return in[3] ? tensor(hd_emit(f, a->span, OP_ATTENTION, 4, in, &attrs, NULL)) : bad;
 }
 
+static Val call_ssd(Front *f, BoundArgs *a) {
+    enum { CHUNK = 256 };
+    Attrs attrs = {0};
+    Value *in[7];
+    int n = 0;
+    const Type *x = type_at(a, 0);
+    int64_t chunk = given(a, 6) ? a->v[6].i : CHUNK;
+    if (x->rank == 4 && chunk > x->dim[1]) chunk = x->dim[1]; // all positions are in one
+    hd_set_int(f->cx, &attrs, A_CHUNK, chunk);
+    for (int i = 0; i < 6; i++)
+        if (given(a, i)) in[n++] = a->v[i].tensor;
+    if (given(a, 7)) {
+        hd_set_flag(f->cx, &attrs, A_DOCUMENTS);
+        if (!(in[n++] = starts_of(f, a, a->v[7].tensor))) return bad;
+    }
+    return tensor(hd_emit(f, a->span, OP_SSD, n, in, &attrs, NULL));
+}
+
 static Val call_cross_entropy(Front *f, BoundArgs *a) {
     enum { EXACT = 1 << 24 }; // integers up to it are compared as f32
     Attrs attrs = {0};

@@ -6,12 +6,12 @@
 #include "ir/inputs.h"
 
 // --- floating-point operations, for utilisation (MFU) as papers count it: two for each multiply-add of matrix products
-// and of attention (half of it when causal), three times the forward pass; recomputation does not count.
+// of attention (half of it when causal) and of ssd, three times the forward pass; recomputation does not count.
 
 static int64_t model_flops(const Func *f) {
     double forward = 0, flops, bytes;
     for (const Op *o = f->first; o; o = o->next) {
-        if (!hd_op_is(o, TRAIT_MATMUL | TRAIT_ATTENTION)) continue;
+        if (!hd_op_is(o, TRAIT_MATMUL | TRAIT_ATTENTION) && o->kind != OP_SSD) continue;
         hd_cost(o, &flops, &bytes);
         forward += flops;
     }

@@ -3,6 +3,7 @@
 #include "ir/cost.h"
 #include "ir/optimizer.h"
 #include "ir/shapes.h"
+#include "ir/ssd.h"
 
 typedef struct { double flops, bytes; } Cost;
 
@@ -76,6 +77,18 @@ static Cost cost_attention(const Op *o) {
     AttentionShape s = hd_attention_shape(o);
     return (Cost){(s.grad ? 5 : 2) * 2.0 * (double)(s.batch * s.heads * s.size) * hd_attention_pairs(&s),
                   operands_and_results(o)};
+}
+
+// Of a chunk of q positions, where a position meets (q + 1) / 2 others: forward the scores c b' of each group, and of
+// each head their product with x, the state that it adds and what y reads of the one that came in. Backward the scores
+// and states again, and two products for each one's gradients.
+static Cost cost_ssd(const Op *o) {
+    const SsdShape s = hd_ssd_shape(o);
+    const double met = ((double)(s.chunk < s.seq ? s.chunk : s.seq) + 1) / 2, n = (double)s.state, p = (double)s.size;
+    const double scores = 2 * met * n * (double)s.groups, heads = (double)s.heads;
+    const double each = s.grad ? 3 * scores + heads * (2 * met * p * 2 + 2 * n * p * 5)
+                               : scores + heads * (2 * met * p + 2 * n * p * 2);
+    return (Cost){(double)(s.batch * s.seq) * each, operands_and_results(o)};
 }
 
 // Bytes that cross the link of one rank: what it receives from the others, which equals what it sends.

@@ -4,6 +4,7 @@
 // else. A rule compares sizes within the op only, so it may be asked about the whole or about what a rank holds.
 #include "ir/layout.h"
 #include "ir/shapes.h"
+#include "ir/ssd.h"
 #include <string.h>
 
 typedef struct {
@@ -269,6 +270,30 @@ static const char *spread_attention(const Spread *s) {
     all_out(s, at);
     if (lse < 0) s->out[1] = split(heads ? 1 : 0);
     for (int i = 1; shared && lse >= 0 && i < s->o->n_out; i++) s->out[i] = LAYOUT_SUM;
+    return NULL;
+}
+
+// By sequences, or by heads, which are dimension 2 of x, dt, b and c and the only one of a and d. Where all heads read
+// one group, b and c are whole, and a rank has terms of their gradients.
+static const char *spread_ssd(const Spread *s) {
+    const SsdShape h = hd_ssd_shape(s->o);
+    const int x = h.grad, at = s->in[x];
+    if (at == LAYOUT_WHOLE || at == LAYOUT_SUM || (at != split(0) && at != split(2))) return needs_whole(s);
+    const bool heads = at == split(2), shared = heads && s->in[x + 3] == LAYOUT_WHOLE && h.groups == 1;
+    if (heads && s->in[x + 3] == LAYOUT_WHOLE && !shared)
+        return say(s, x + 3, "the heads of x are split, and each group belongs to some of them: split the weights that "
+                             "made b and c by groups, or have one group");
+    int want[8];
+    const int rates = heads ? split(0) : LAYOUT_WHOLE, group = shared ? LAYOUT_WHOLE : at;
+    const int each[] = {at, at, rates, group, group, rates};
+    for (int i = 0; i < s->o->n_in; i++) want[i] = i < x ? at : each[i - x];
+    if (h.documents) want[s->o->n_in - 1] = heads ? LAYOUT_WHOLE : at;
+    for (int i = 0; i < s->o->n_in; i++)
+        if (s->in[i] != want[i])
+            return say(s, i, "x has another layout: all operands of ssd are split by heads, or none");
+    for (int i = 0; i < s->o->n_out; i++) s->out[i] = each[i];
+    for (int i = 2; x && !heads && i < s->o->n_out; i += 3) s->out[i] = LAYOUT_SUM; // da, dd: over all sequences
+    if (x && shared) s->out[3] = s->out[4] = LAYOUT_SUM;
     return NULL;
 }
 

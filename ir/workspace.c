@@ -2,6 +2,7 @@
 #include "ir/workspace.h"
 #include "ir/base/ints.h"
 #include "ir/shapes.h"
+#include "ir/ssd.h"
 
 static Workspace exactly(int64_t bytes) { return (Workspace){bytes, bytes}; }
 
@@ -35,6 +36,17 @@ static Workspace workspace_attention(const Op *o, bool cuda HD_UNUSED) {
     if (s.grad && thinkable) w.good += s.batch * s.heads * s.seq * s.seq * 2;
     if (s.grad && s.kv_heads < s.heads) w.good += 4 * s.batch * s.heads * s.seq * s.size;
     return w;
+}
+
+// cuda: SsdSpace. host, in f32: the states that come into chunks; backward also the gradients of those that leave them,
+// the scores of chunks and their gradients, db, dc and the parts of da and dd (runtime/host/ssd.c).
+static Workspace workspace_ssd(const Op *o, bool cuda) {
+    const SsdShape s = hd_ssd_shape(o);
+    const int64_t chunks = s.batch * s.chunks, states = chunks * s.heads * s.size * s.state;
+    const int64_t more = 2 * chunks * s.groups * s.chunk * s.chunk + 2 * s.batch * s.seq * s.groups * s.state +
+                         2 * chunks * s.heads;
+    if (cuda) return exactly(hd_ssd_space(&s).all * 4);
+    return exactly((s.grad ? 2 * states + more : states) * 4);
 }
 
 // A loss for each row, for the mean in order.

@@ -336,6 +336,16 @@ void hd_host_attention(const HdAttention *t, const void *q, const void *k, const
 void hd_host_attention_grad(const HdAttention *t, const void *dout, const void *q, const void *k, const void *v,
                             const void *o, const float *lse, void *dq, void *dk, void *dv, const int32_t *starts,
                             const int32_t *key, void *workspace);
+typedef struct {
+    HdDtype dtype, dt_dtype, a_dtype, d_dtype; // of x, b, c and y; of dt; of a; of d
+    int64_t batch, seq, heads, size, groups, state, chunk;
+} HdSsd;
+// d, dd and starts may be NULL; starts as of attention.
+void hd_host_ssd(const HdSsd *t, const void *x, const void *dt, const void *a, const void *b, const void *c,
+                 const void *d, const int32_t *starts, void *y, void *workspace);
+void hd_host_ssd_grad(const HdSsd *t, const void *dy, const void *x, const void *dt, const void *a, const void *b,
+                      const void *c, const void *d, const int32_t *starts, void *dx, void *ddt, float *da, void *db,
+                      void *dc, float *dd, void *workspace);
 void hd_host_cross_entropy(HdDtype dt, int64_t rows, int64_t vocab, const void *logits, const int32_t *targets,
                            const float *weights, int32_t ignore, float *loss, void *workspace);
 // workspace: rows floats. dlogits may be logits. loss: mean over rows. dlogits = dloss/rows * (softmax - onehot). With

@@ -4,6 +4,7 @@
 #include "ir/base/ints.h"
 #include "ir/random.h"
 #include "ir/shapes.h"
+#include "ir/ssd.h"
 
 static const char *at(Emit *e, int64_t offset) {
     return offset < 0 ? "NULL" : hd_sprintf(e->a, "base + 0x%llx", (unsigned long long)offset);
@@ -62,6 +63,30 @@ static void host_attention(Emit *e, const Op *o) {
     for (int i = 0; i < 2; i++) hd_printf(&t, ", %s", rest[i] ? i32(e, at(e, hd_emit_place(e, rest[i]))) : "NULL");
     hd_emit_line(e, o, "hd_host_attention%s(&attentions[%d]%s, %s);", s.grad ? "_grad" : "", hd_emit_attention(e, o),
                  t.text, workspace(e, o));
+}
+
+// The runtime's tiles hold so many values of a head and of a state.
+static void host_ssd(Emit *e, const Op *o) {
+    enum { MOST = 512 };
+    const SsdShape s = hd_ssd_shape(o);
+    const Value *const *v = (const Value *const *)o->in + s.grad, *d = hd_ssd_skip(o), *starts = hd_ssd_starts(o);
+    Out t = hd_out(e->a);
+    no_f64(e, o);
+    if (s.size > MOST || s.state > MOST)
+        hd_emit_error(e, o->span,
+                      "target host runs ssd with heads and states of up to %d values, not %lld and %lld: use more "
+                      "heads, a smaller state or target cuda", MOST, ll(s.size), ll(s.state));
+    hd_printf(&t, "&(const HdSsd){%s, %s, %s, %s, %lld, %lld, %lld, %lld, %lld, %lld, %lld}",
+              hd_emit_dtype(s.dtype), hd_emit_dtype(v[1]->type->dtype), hd_emit_dtype(v[2]->type->dtype),
+              hd_emit_dtype(d ? d->type->dtype : TY_F32), ll(s.batch), ll(s.seq), ll(s.heads), ll(s.size),
+              ll(s.groups), ll(s.state), ll(s.chunk));
+    for (int i = 0; i < 5 + s.grad; i++) hd_printf(&t, ", %s", in(e, o, i));
+    hd_printf(&t, ", %s", d ? at(e, hd_emit_place(e, d)) : "NULL");
+    hd_printf(&t, ", %s", starts ? i32(e, at(e, hd_emit_place(e, starts))) : "NULL");
+    for (int i = 0; i < o->n_out; i++)
+        hd_printf(&t, ", %s", s.grad && i % 3 == 2 ? f32(e, out(e, o, i)) : out(e, o, i));
+    if (s.grad && !d) hd_puts(&t, ", NULL");
+    hd_emit_line(e, o, "hd_host_ssd%s(%s, %s);", s.grad ? "_grad" : "", t.text, workspace(e, o));
 }
 
 static const char *shape(Emit *e, const Type *t) {

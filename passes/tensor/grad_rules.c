@@ -328,6 +328,14 @@ static void grad_attention(Autodiff *d, const Op *o, Value *dy) {
         if (wants(d, o->in[i])) give(d, o->in[i], g->out[i]);
 }
 
+static void grad_ssd(Autodiff *d, const Op *o, Value *dy) {
+    Value *in[HD_MAX_IN] = {dy};
+    memcpy(in + 1, o->in, sizeof *in * (size_t)o->n_in);
+    Op *g = hd_build(&d->b, OP_SSD_GRAD, o->n_in + 1, in, &o->attrs, NULL);
+    for (int i = 0; i < g->n_out; i++)
+        if (wants(d, o->in[i])) give(d, o->in[i], g->out[i]);
+}
+
 static void grad_cross_entropy(Autodiff *d, const Op *o, Value *dy) {
     Value *const weights = hd_loss_weights(o);
     Value *in[] = {A, B, dy, weights};

@@ -257,6 +257,24 @@ static const OpCase op_cases[] = {
                  "f32[1,4,150]) -> $[1,150,64], $[1,150,32], $[1,150,32] {\n"
                  "  %0, %1, %2 = attention_grad %d, %sq, %sk, %v, %o, %p {heads = 4, kv_heads = 2, causal, window = "
                  "40, scale = 0.2} : $[1,150,64], $[1,150,32], $[1,150,32]\n  return %0, %1, %2\n}"},
+    // state-space duality: chunks in a tile, the last one short, two groups; chunks of more than one tile, documents,
+    // one group; heads and states wider than a tile, a chunk as long as the sequence
+    {CASE_TRAIN, "(%x: $[2,70,4,24], %sdt: f32[2,70,4], %a: f32[4], %b: $[2,70,2,40], %c: $[2,70,2,40], %d: f32[4], "
+                 "%dy: $[2,70,4,24]) -> $[2,70,4,24], $[2,70,4,24], f32[2,70,4], f32[4], $[2,70,2,40], $[2,70,2,40], "
+                 "f32[4] {\n  %0 = ssd %x, %sdt, %a, %b, %c, %d {chunk = 32} : $[2,70,4,24]\n"
+                 "  %1, %2, %3, %4, %5, %6 = ssd_grad %dy, %x, %sdt, %a, %b, %c, %d {chunk = 32} : $[2,70,4,24], "
+                 "f32[2,70,4], f32[4], $[2,70,2,40], $[2,70,2,40], f32[4]\n  return %0, %1, %2, %3, %4, %5, %6\n}"},
+    {CASE_TRAIN, "(%x: $[1,150,2,8], %sdt: $[1,150,2], %a: $[2], %b: $[1,150,1,17], %c: $[1,150,1,17], %i30: "
+                 "i32[1,150], %dy: $[1,150,2,8]) -> $[1,150,2,8], $[1,150,2,8], $[1,150,2], f32[2], $[1,150,1,17], "
+                 "$[1,150,1,17] {\n  %0 = documents %i30 {eot = 7} : i32[1,150]\n"
+                 "  %1 = ssd %x, %sdt, %a, %b, %c, %0 {chunk = 100, documents} : $[1,150,2,8]\n"
+                 "  %2, %3, %4, %5, %6 = ssd_grad %dy, %x, %sdt, %a, %b, %c, %0 {chunk = 100, documents} : "
+                 "$[1,150,2,8], $[1,150,2], f32[2], $[1,150,1,17], $[1,150,1,17]\n  return %1, %2, %3, %4, %5, %6\n}"},
+    {CASE_TRAIN, "(%x: $[1,40,3,70], %sdt: f32[1,40,3], %a: f32[3], %b: $[1,40,3,66], %c: $[1,40,3,66], %d: $[3], "
+                 "%dy: $[1,40,3,70]) -> $[1,40,3,70], $[1,40,3,70], f32[1,40,3], f32[3], $[1,40,3,66], $[1,40,3,66], "
+                 "f32[3] {\n  %0 = ssd %x, %sdt, %a, %b, %c, %d {chunk = 40} : $[1,40,3,70]\n"
+                 "  %1, %2, %3, %4, %5, %6 = ssd_grad %dy, %x, %sdt, %a, %b, %c, %d {chunk = 40} : $[1,40,3,70], "
+                 "f32[1,40,3], f32[3], $[1,40,3,66], $[1,40,3,66], f32[3]\n  return %0, %1, %2, %3, %4, %5, %6\n}"},
     // documents: where they begin, by what ends and begins them and by runs, in rows longer than a tile
     {CASE_F32, "(%i7: i32[3,600], %i2: i32[70]) -> i32[3,600], i32[3,600], i32[3,600], i32[70], i32[70] {\n  "
                "%0 = documents %i7 {eot = 3} : i32[3,600]\n  %1 = documents %i7 {eot = 3, bos = 5, within} : "

@@ -37,7 +37,8 @@ static bool usable(const Graph *g, OpKind k) {
                                       OP_SIGN, OP_GE,  OP_LT,    OP_LE,    OP_GT,    OP_EQ,  OP_NE,
                                       OP_WHERE, OP_POW, OP_STOP_GRADIENT, OP_PARAM,
                                       OP_GRAD, OP_RETURN, OP_QUANTIZE, OP_TOP_K, OP_DISPATCH,
-                                      OP_COMBINE, OP_COMBINE_GRAD, OP_GROUPED, OP_ALL_GATHER, OP_REDUCE_SCATTER};
+                                      OP_COMBINE, OP_COMBINE_GRAD, OP_GROUPED, OP_SSD, OP_SSD_GRAD, OP_ALL_GATHER,
+                                      OP_REDUCE_SCATTER};
     static const bool smooth[N_OPS] = {
 #define ELT(id, mnemonic, n, traits, by, ...) [OP_##id] = sizeof #by != sizeof "none" || #by[1] != 'o',
 #define OP(id, mnemonic, n_in, n_out, attrs, fields, doc) [OP_##id] = sizeof("" fields) > 1 || n_in == 0,

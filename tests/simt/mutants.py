@@ -50,6 +50,7 @@ PROGRAMS = {
     "top_k": ["moe"], "top_k_grad": ["moe"], "dispatch": ["moe"], "take": ["moe"], "combine": ["moe"],
     "combine_grad": ["moe"], "grouped": ["moe_80"], "grouped_grad": ["moe_80"], "grouped_mma": ["moe_mma"],
     "grouped_wgmma": ["moe"],
+    "ssd": ["ssd"],
     "common": ["tiny_bf16", "gpt2"], "rows": ["tiny_bf16", "gpt2", "llama", "gpt2_odd", "tiny_rows"],
 }
 # Of each program: mutants (template, function, kind, number) that it has to catch with every change.

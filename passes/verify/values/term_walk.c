@@ -229,12 +229,12 @@ static void give(TermWalk *w, const Write *to, const Term *const *in) {
     }
 }
 
-// A product, also with the bias that a gemm may add to it, or attention.
+// A product, also with the bias that a gemm may add to it, attention or state-space duality.
 static bool is_forward_product(const Op *o) {
     if (hd_has(&o->attrs, A_BWD)) return false;
     for (int i = 0; o->kind == OP_ADD && i < 2; i++)
         if (o->in[i]->def && o->in[i]->def->kind == OP_MATMUL) return true;
-    return hd_op_is(o, TRAIT_MATMUL) || o->kind == OP_ATTENTION;
+    return hd_op_is(o, TRAIT_MATMUL) || o->kind == OP_ATTENTION || o->kind == OP_SSD;
 }
 
 static void function_op(TermWalk *w, const Op *o) {
