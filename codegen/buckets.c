@@ -18,7 +18,7 @@ static int64_t part_offset(Emit *e, const Symbol *bucket, AttrId part, bool *sha
 int hd_program_states(Emit *e) {
     const Symbol *b = e->m->symbols, *s;
     int n = 0;
-    while (b && b->kind != SYM_BUCKET) b = b->next;
+    while (b && (b->kind != SYM_BUCKET || hd_has(&b->attrs, A_FROZEN))) b = b->next;
     for (; b && (s = hd_state(e->m, &b->attrs, n)); n++) {
         const char *dot = strrchr(s->name, '.');
         hd_printf(e->c, "%s%s", n ? ", " : "static const char *const states[] = {", // of the optimizer
@@ -41,11 +41,11 @@ static void put_bucket(Emit *e, const Symbol *b) {
             next = part_offset(e, b, A_NEXT, &other);
     hd_printf(e->c, "    {%s, %lld, %lld, %s, %lld, {",
               hd_emit_quoted(e, b->name), ll(size), ll(shard),
-              hd_emit_dtype(compute ? compute->type->dtype : TY_F32), ll(master));
+              hd_emit_dtype(compute ? compute->type->dtype : b->type->dtype), ll(master));
     for (int i = 0; i < HD_MAX_STATES; i++)
         hd_printf(e->c, "%s%lld", i ? ", " : "", ll(buffer_offset(e, b, hd_state(e->m, &b->attrs, i), &other)));
-    hd_printf(e->c, "}, %lld, %lld, %s, %s, %lld, %u},\n", ll(g), ll(c), yes(optimizer), yes(grad), ll(next),
-              hd_axes(&b->attrs, A_SPLIT));
+    hd_printf(e->c, "}, %lld, %lld, %s, %s, %lld, %u, %s},\n", ll(g), ll(c), yes(optimizer), yes(grad), ll(next),
+              hd_axes(&b->attrs, A_SPLIT), yes(hd_has(&b->attrs, A_FROZEN)));
 }
 
 int hd_program_buckets(Emit *e) {
@@ -55,7 +55,7 @@ int hd_program_buckets(Emit *e) {
         if (!n++)
             hd_puts(e->c, "static const HdBucket buckets[] = { // name, size, shard, compute dtype; bytes of master, "
                           "states, grad, compute; "
-                          "which are shards; bytes of next; the axes that split it\n");
+                          "which are shards; bytes of next; the axes that split it; is it frozen\n");
         put_bucket(e, s);
     }
     if (n) hd_puts(e->c, "};\n\n");

@@ -86,7 +86,8 @@ void hd_effects_warn(Front *f, const Attrs *train, const Attrs *schedule) {
     Facts x = {.schedule = schedule, .train = train, .ranks = hd_mesh_readers(&mesh),
                      .shards = hd_mesh_ranks(&mesh, HD_SPLIT_AXES), .units = units && units->n,
                      .strategy = !is(schedule, A_FSDP, "none")};
-    for (const Symbol *p = f->module->symbols; p; p = p->next) x.decays |= hd_has(&p->attrs, A_DECAY);
+    for (const Symbol *p = f->module->symbols; p; p = p->next)
+        x.decays |= hd_has(&p->attrs, A_DECAY) && !hd_has(&p->attrs, A_FROZEN);
     for (size_t k = 0; k < sizeof rules / sizeof *rules; k++) {
         Span at;
         const char *path = hd_settings_given(f, rules[k].setting, &at), *why = NULL;

@@ -148,15 +148,17 @@ static bool set_marks(Front *f, Symbol *s, const Node *decl) {
     bool decay = s->type->rank >= 2;
     for (int k = 0; k < decl->n; k++) {
         const char *mark = decl->kids[k]->name;
-        const bool turned = !strcmp(mark, "transposed");
-        if (!turned && strcmp(mark, "decay") && strcmp(mark, "no_decay"))
+        const bool turned = !strcmp(mark, "transposed"), frozen = !strcmp(mark, "frozen");
+        if (!turned && !frozen && strcmp(mark, "decay") && strcmp(mark, "no_decay"))
             return hd_front_error(f, decl->kids[k]->span,
-                                  "a parameter is marked 'decay', 'no_decay' or 'transposed', not '%s'", mark);
+                                  "a parameter is marked 'decay', 'no_decay', 'transposed' or 'frozen', not '%s'",
+                                  mark);
         if (turned && s->type->rank != 2)
             return hd_front_error(f, decl->kids[k]->span,
                                   "'transposed' is for a parameter of two axes, not of %d: its file has them the other "
                                   "way round", s->type->rank);
         if (turned) hd_set_flag(f->cx, &s->attrs, A_TRANSPOSED);
+        else if (frozen) hd_set_flag(f->cx, &s->attrs, A_FROZEN);
         else decay = !strcmp(mark, "decay");
     }
     if (decay) hd_set_flag(f->cx, &s->attrs, A_DECAY);

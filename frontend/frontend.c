@@ -174,7 +174,7 @@ static bool lower(Front *f, Node *const *sets, int n_sets) {
     if (!hd_elaborate(f)) return false;
     hd_paths_units(f);
     if (!hd_lower_loss(f) || !all_reached(f)) return false;
-    if (!hd_lower_optimizer(f) || !hd_groups_apply(f)) return false;
+    if (!hd_lower_optimizer(f) || !hd_frozen_apply(f) || !hd_groups_apply(f)) return false;
     hd_settings_emit(f);
     hd_facts_emit(f);
     hd_hub_emit(f);
@@ -198,9 +198,20 @@ static bool is_text(const Node *n) {
     return n && (n->kind == N_TEXT || (n->kind == N_BINARY && n->op >= BIN_ADD && (is_text(n->a) || is_text(n->b))));
 }
 
-// A shell takes the quotes from `--set pattern="M-M*-"`: an argument whose default is text gets them back.
+static const char *quote_each(const Front *f, const char *set, const char *value) {
+    Out o = hd_out(f->arena);
+    hd_printf(&o, "%.*s", (int)(value - set), set);
+    for (const char *at = value; *at; at += strcspn(at, ","), at += *at == ',')
+        hd_printf(&o, "%s\"%.*s\"", at > value ? "," : "", (int)strcspn(at, ","), at);
+    return o.text;
+}
+
+// A shell takes the quotes from `--set pattern="M-M*-"`: an argument whose default is text gets them back, and so does
+// each of a list of patterns.
 static const char *with_quotes(const Front *f, const char *set) {
     const char *value = strchr(set, '=');
+    if (value && strchr(value, '*') && !strchr(value, '"') && hd_setting_names(set, (size_t)(value - set)))
+        return quote_each(f, set, value + 1);
     if (!value || strchr(value, '"') || !is_text(default_of(f->user, set, (size_t)(value - set)))) return set;
     return hd_sprintf(f->arena, "%.*s\"%s\"", (int)(value + 1 - set), set, value + 1);
 }

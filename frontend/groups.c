@@ -14,7 +14,7 @@ typedef struct {
 
 typedef struct { const Group *lr, *decay; } Own; // of a parameter; NULL: the optimizer's
 
-static bool matches(const char *p, const char *s) {
+bool hd_pattern_fits(const char *p, const char *s) {
     const char *star = NULL, *from = NULL;
     while (*s) {
         if (*p == '*') star = p++, from = s;
@@ -71,27 +71,31 @@ static bool nameless(Front *f, Span at) {
     return hd_front_error(f, at, "a group names parameters or modules, such as wte or \"*.bias\"");
 }
 
-// A pattern of letters, digits, '_', '.' and '*'; NULL after reporting.
-static const char *pattern_of(Front *f, const Node *n) {
+const char *hd_pattern(Front *f, const Node *n) {
     const char *text = n->kind == N_TEXT ? n->text : hd_path_text(f, n);
     size_t known = 0;
     while (text && (isalnum((unsigned char)text[known]) || (text[known] && strchr("_.*", text[known])))) known++;
-    if (text && known && !text[known]) return text;
-    nameless(f, n->span);
-    return NULL;
+    return text && known && !text[known] ? text : NULL;
+}
+
+bool hd_pattern_names(Front *f, const char *pattern, const Symbol *p) {
+    return hd_pattern_fits(pattern, p->name) || hd_pattern_fits(hd_sprintf(f->arena, "%s.*", pattern), p->name);
 }
 
 static bool apply_to(Front *f, Group *g, const char *pattern, Span at, Own *own) {
-    const char *within = hd_sprintf(f->arena, "%s.*", pattern);
-    bool any = false;
+    bool any = false, trained = false;
     for (int k = 0; k < f->params.n; k++) {
         const Symbol *p = f->params.at[k];
-        if (!matches(pattern, p->name) && !matches(within, p->name)) continue;
+        if (!hd_pattern_names(f, pattern, p)) continue;
         any = true;
+        if (hd_has(&p->attrs, A_FROZEN)) continue;
+        trained = true;
         if (g->lr >= 0) own[k].lr = g;
         if (g->decay >= 0) own[k].decay = g;
         g->decays |= hd_has(&p->attrs, A_DECAY);
     }
+    if (any && !trained)
+        hd_warning(f->cx, at, "the rates of '%s' change nothing: every parameter that it names is frozen", pattern);
     return any || hd_front_error(f, at, "no parameter has the name '%s', and no module with parameters", pattern);
 }
 
@@ -99,8 +103,9 @@ static bool apply(Front *f, const Node *node, Group *g, Own *own, Out *text) {
     if (!node->a) return nameless(f, node->span);
     if (!read_group(f, node, g)) return false;
     for (int k = 0; k < node->a->n; k++) {
-        const char *pattern = pattern_of(f, node->a->kids[k]);
-        if (!pattern || !apply_to(f, g, pattern, node->a->kids[k]->span, own)) return false;
+        const char *pattern = hd_pattern(f, node->a->kids[k]);
+        if (!pattern) return nameless(f, node->a->kids[k]->span);
+        if (!apply_to(f, g, pattern, node->a->kids[k]->span, own)) return false;
         hd_printf(text, "%s%s", k ? " " : text->n ? "; " : "", pattern);
     }
     hd_puts(text, ":");

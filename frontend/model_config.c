@@ -6,16 +6,22 @@
 #include "ir/inputs.h"
 
 // --- floating-point operations, for utilisation (MFU) as papers count it: two for each multiply-add of matrix products
-// of attention (half of it when causal) and of ssd, three times the forward pass; recomputation does not count.
+// of attention (half of it when causal) and of ssd, three times the forward pass, less the gradients of factors that no
+// trained parameter reaches; recomputation does not count.
 
-static int64_t model_flops(const Func *f) {
-    double forward = 0, flops, bytes;
-    for (const Op *o = f->first; o; o = o->next) {
+static int64_t model_flops(Front *f) {
+    bool *trained = HD_NEWN(f->scratch, bool, f->func->n_values + 1); // by value: a trained parameter reaches it
+    double all = 0, flops, bytes;
+    for (const Op *o = f->func->first; o; o = o->next) {
+        const Symbol *p = o->kind == OP_PARAM ? hd_op_param(o, 0) : NULL;
+        int reached = 0;
+        for (int i = 0; i < o->n_in; i++) reached += trained[o->in[i]->id];
+        for (int i = 0; i < o->n_out; i++) trained[o->out[i]->id] = reached || (p && !hd_has(&p->attrs, A_FROZEN));
         if (!hd_op_is(o, TRAIT_MATMUL | TRAIT_ATTENTION) && o->kind != OP_SSD) continue;
         hd_cost(o, &flops, &bytes);
-        forward += flops;
+        all += flops * (reached && !hd_op_is(o, TRAIT_MATMUL) ? 3 : 1 + reached);
     }
-    return 3 * forward < 9e18 ? (int64_t)(3 * forward) : INT64_MAX;
+    return all < 9e18 ? (int64_t)all : INT64_MAX;
 }
 
 // --- tokens
@@ -72,5 +78,5 @@ void hd_facts_emit(Front *f) {
     emit_bounds(f, attrs);
     const int tokens = hd_token_argument(f->func);
     if (tokens >= 0) hd_set_int(f->cx, attrs, A_SEQ, f->func->args[tokens]->type->dim[1]);
-    hd_set_int(f->cx, attrs, A_MODEL_FLOPS, model_flops(f->func));
+    hd_set_int(f->cx, attrs, A_MODEL_FLOPS, model_flops(f));
 }

@@ -200,6 +200,16 @@ bool hd_lower_optimizer(Front *f); // optimizers.c: the kernel of train.optimize
 // What a function of the model returns that has no arguments. false: it has none of that name, or after reporting.
 bool hd_lower_constant(Front *f, const char *name, const Node **fn, Val *v);
 
+// --- patterns of names: groups.c
+// A pattern of letters, digits, '_', '.' and '*', from a text in quotes or a path; NULL: it is none.
+const char *hd_pattern(Front *f, const Node *n);
+bool hd_pattern_fits(const char *pattern, const char *text);
+// Whether a pattern names a parameter, or a module that it is in.
+bool hd_pattern_names(Front *f, const char *pattern, const Symbol *p);
+
+// --- frozen.c
+bool hd_frozen_apply(Front *f); // marks the parameters that train.frozen names, and says in config @train which are
+
 // --- groups.c
 bool hd_groups_apply(Front *f); // sets what the optimizer's groups say of their parameters
 
@@ -232,6 +242,7 @@ const char *hd_settings_word(const Front *f, AttrId setting);
 double hd_settings_number(const Front *f, const char *name); // of train.optimizer; beta1 and beta2: those of betas
 typedef VEC(const Node *) Paths;
 const Paths *hd_settings_units(const Front *f);
+bool hd_setting_names(const char *path, size_t n); // whether that setting is names or patterns of parameters
 const Paths *hd_settings_paths(const Front *f, AttrId list); // of the schedule, as written
 void hd_paths_units(Front *f);
 void hd_paths_places(Front *f, AttrId list, NameIndex *places); // what a list of the schedule means, each place once

@@ -5,7 +5,7 @@
 #include "ir/mesh.h"
 #include "ir/optimizer.h"
 
-typedef enum { KIND_INT, KIND_POWER, KIND_FLOAT, KIND_WORD, KIND_PATHS, KIND_PAIR, KIND_RATE } Kind;
+typedef enum { KIND_INT, KIND_POWER, KIND_FLOAT, KIND_WORD, KIND_PATHS, KIND_NAMED, KIND_PAIR, KIND_RATE } Kind;
 static const struct Row {
     const char *path;
     Kind kind;
@@ -25,7 +25,7 @@ typedef struct { // the value of one row
     Val v;            // INT, POWER, FLOAT
     double pair[2];   // PAIR
     const char *word; // WORD, RATE
-    Paths paths;      // PATHS
+    Paths paths;      // PATHS, NAMED
     bool none;        // PATHS: the word none was written
 } Setting;
 
@@ -57,6 +57,12 @@ static int find_row(const char *path) {
         hits++;
     }
     return hits == 1 ? found : -1;
+}
+
+bool hd_setting_names(const char *path, size_t n) {
+    for (int k = 0; k < N_ROWS; k++)
+        if (rows[k].kind == KIND_NAMED && strlen(rows[k].path) == n && !strncmp(rows[k].path, path, n)) return true;
+    return false;
 }
 
 // the path of the one setting that ends so: `train.batch` for `batch`; NULL: none, or several
@@ -214,6 +220,17 @@ static bool read_paths(Front *f, const struct Row *row, const Node *values, bool
     return true;
 }
 
+// Names of parameters and modules as written: what they name is not known yet (frozen.c).
+static bool read_named(Front *f, const struct Row *row, const Node *values, bool more, Setting *s) {
+    if (!more) s->paths = (Paths){0};
+    for (int k = 0; k < values->n; k++) {
+        const Node *n = values->kids[k];
+        if (!hd_pattern(f, n)) return wrong(f, row, n, "names of parameters or modules, such as wte or \"*.bias\"");
+        if (n->kind != N_NAME || strcmp(n->name, "none") != 0) hd_push(f->arena, &s->paths, n);
+    }
+    return true;
+}
+
 // cosine(peak, warmup = w, total = n, floor = x), linear(the same), constant(x, warmup = w), or a number: the peak.
 static bool read_rate(Front *f, Settings *set, const struct Row *row, const Node *n, int layer) {
     static const Formal formals[] = {{"peak", false}, {"warmup", true}, {"total", true}, {"floor", true}};
@@ -253,6 +270,7 @@ static bool read_value(Front *f, Settings *set, const struct Row *row, Setting *
         if (is_list(f, row, values)) return read_paths(f, row, values, false, s);
         return one_value(f, row, values, at, 1) && read_word(f, row, values->kids[0], &s->word);
     case KIND_PATHS: return !values || read_paths(f, row, values, more, s);
+    case KIND_NAMED: return values ? read_named(f, row, values, more, s) : one_value(f, row, NULL, at, 1);
     case KIND_RATE: return one_value(f, row, values, at, 1) && read_rate(f, set, row, values->kids[0], layer);
     case KIND_PAIR:
         if (!one_value(f, row, values, at, 2)) return false;
@@ -268,7 +286,7 @@ static bool read_value(Front *f, Settings *set, const struct Row *row, Setting *
 
 static bool apply(Front *f, Settings *set, int k, const Node *item, int layer) {
     Setting *s = &set->at[k];
-    bool again = s->layer == layer, listed = rows[k].kind == KIND_PATHS;
+    bool again = s->layer == layer, listed = rows[k].kind == KIND_PATHS || rows[k].kind == KIND_NAMED;
     if (again && !listed && layer == 2) {
         hd_front_error(f, item->span, "%s is set twice", rows[k].path);
         hd_note(f->cx, s->span, "first here");
@@ -408,7 +426,7 @@ const Paths *hd_settings_paths(const Front *f, AttrId list) { return &f->setting
 const char *hd_settings_given(const Front *f, AttrId setting, Span *at) {
     const int k = row_of(setting);
     const Setting *s = &f->settings->at[k], *given = &f->settings->defaults[k];
-    const bool word = rows[k].kind == KIND_WORD, list = rows[k].kind == KIND_PATHS;
+    const bool word = rows[k].kind == KIND_WORD, list = rows[k].kind == KIND_PATHS || rows[k].kind == KIND_NAMED;
     const bool same = list   ? !s->paths.n
                       : word ? !strcmp(s->word, given->word)
                              : hd_val_number(s->v) == hd_val_number(given->v);
@@ -475,6 +493,7 @@ void hd_settings_emit(Front *f) {
             break;
         case KIND_FLOAT: hd_set_float(f->cx, attrs, row->attr, hd_val_number(s->v)); break;
         case KIND_PAIR: hd_set_floats(f->cx, attrs, row->attr, 2, s->pair); break;
+        case KIND_NAMED: break; // frozen.c
         case KIND_PATHS:
             emit_paths(f, attrs, row, &s->paths);
             if (row->attr == A_OFFLOAD && !s->paths.n && s->none) hd_set_flag(f->cx, attrs, A_NO_OFFLOAD);

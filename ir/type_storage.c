@@ -24,6 +24,9 @@ const char *hd_rule_grad(Rule *r) {
     const Type *t;
     const char *e = hd_rule_params(r, &t);
     if (e) return e;
+    for (int i = 0; hd_op_param(r->o, i); i++)
+        if (hd_has(&hd_op_param(r->o, i)->attrs, A_FROZEN))
+            WRONG("parameter @%s is frozen: it has no gradient", hd_op_param(r->o, i)->name);
     if (t->rank != IN(0)->rank || memcmp(t->dim, IN(0)->dim, sizeof(int64_t) * (size_t)t->rank))
         WRONG("gradient %s of parameter @%s : %s", TEXT(IN(0)), hd_word(&r->o->attrs, A_PARAM, ""), TEXT(t));
     return NULL;

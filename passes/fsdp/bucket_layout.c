@@ -33,7 +33,8 @@ bool hd_bucket_adjoins(const Symbol *a, const Symbol *b) {
     const int64_t row = row_of(a->type), step = row ? lcm(HD_BUCKET_ALIGN, row) : 0;
     return step && row == row_of(b->type) && hd_type_count(a->type) % step == 0 &&
            hd_int(&b->attrs, A_INDEX, -1) == hd_int(&a->attrs, A_INDEX, -1) + 1 &&
-           hd_has(&a->attrs, A_DECAY) == hd_has(&b->attrs, A_DECAY) && module_of(a) == module_of(b) &&
+           hd_has(&a->attrs, A_DECAY) == hd_has(&b->attrs, A_DECAY) &&
+           hd_has(&a->attrs, A_FROZEN) == hd_has(&b->attrs, A_FROZEN) && module_of(a) == module_of(b) &&
            strncmp(a->name, b->name, module_of(a)) == 0;
 }
 

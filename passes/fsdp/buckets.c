@@ -16,6 +16,8 @@
 //   none       whole                            -                                    whole, @b.sum     whole
 //   zero1, 2   shard                            of every bucket                      shard             whole
 //   zero3      shard                            of those that a step reads first     shard             whole
+// Frozen parameters of a unit have a bucket of their own, @b.frozen, whose master weights are in the type in which they
+// are used and which has no gradient and no state. zero3 shards it, and the others keep it whole and read it in place.
 // The gradient persists across the micro-batches of a step. A step of one micro-batch makes it and uses it up: there it
 // is `transient`, a value of @micro_only from its first write to the end of the function, where --check can look at it.
 // Weights used in f32 need no compute weights besides the master weights. The optimizer writes master and compute
@@ -55,7 +57,7 @@ static Symbol *add_symbol(Fsdp *s, SymbolKind kind, const char *name, DType d, i
 // one rank both kinds share a bucket; gathered weights must have one dtype.
 static PtrMap wide_params(Fsdp *s) {
     PtrMap wide = {0};
-    for (Func *f = s->m->funcs; f && s->compute != TY_F32 && s->ranks > 1; f = f->next) {
+    for (Func *f = s->m->funcs; f && s->compute != TY_F32; f = f->next) {
         if (f->is_kernel) continue;
         for (const Op *o = f->first; o; o = o->next)
             for (int i = 0; i < o->n_in; i++) {
@@ -63,6 +65,7 @@ static PtrMap wide_params(Fsdp *s) {
                 if (!def || def->kind != OP_PARAM || (o->kind == OP_CAST && o->out[0]->type->dtype == s->compute))
                     continue;
                 for (int k = 0; hd_op_param(def, k); k++)
+                    if (s->ranks > 1 || hd_has(&hd_op_param(def, k)->attrs, A_FROZEN))
                     hd_ptr_set(s->cx->scratch, &wide, hd_op_param(def, k), 1);
             }
     }
@@ -75,9 +78,11 @@ static int unit_number(Fsdp *s, const char *name) {
     return u;
 }
 
-// What tells the buckets of one unit apart, besides their dtype: the rates of the parameters' group.
+// What tells the buckets of one unit apart, besides their dtype: whether they are frozen, and the rates of the
+// parameters' group.
 static const char *key_of(Fsdp *s, const char *unit, const Symbol *p) {
     Attrs rates = {0};
+    if (hd_has(&p->attrs, A_FROZEN)) return hd_internf(s->m->cx, "%s frozen", unit);
     for (int i = 0; i < HD_GROUP_RATES; i++)
         if (hd_has(&p->attrs, hd_group_rates[i])) hd_set_attr(s->m->cx, &rates, hd_attr(&p->attrs, hd_group_rates[i]));
     if (!rates.n) return unit;
@@ -92,7 +97,7 @@ static FsdpBucket *bucket_of(Fsdp *s, const char *unit, bool wide, Axes own, Ptr
     int i = hd_ptr_get(of_unit, key);
     if (i < 0) {
         FsdpBucket b = {.unit_name = unit, .unit = unit_number(s, unit), .weights = wide ? TY_F32 : s->compute,
-                        .own = own};
+                        .frozen = hd_has(&p->attrs, A_FROZEN), .own = own};
         b.loc = (Loc){unit, p->loc.file, p->loc.line};
         hd_ptr_set(s->cx->scratch, of_unit, key, i = s->buckets.n);
         hd_push(s->cx->scratch, &s->buckets, b);
@@ -124,13 +129,22 @@ static bool collect(Fsdp *s) {
                                .decay = hd_has(&p->attrs, A_DECAY)};
             hd_push(s->cx->scratch, &b->items, item);
         }
-    if (!s->buckets.n) hd_error(cx, (Span){0}, "the module has no parameters: there is nothing to train");
-    return s->buckets.n > 0;
+    bool trained = false;
+    for (int i = 0; i < s->buckets.n; i++) trained |= !s->buckets.at[i].frozen;
+    if (!trained)
+        hd_error(cx, (Span){0}, "%s: there is nothing to train",
+                 s->buckets.n ? "every parameter is frozen" : "the module has no parameters");
+    return trained;
 }
 
 // --- storage
 bool hd_fsdp_grad_is_whole(const Fsdp *s) {
     return s->strategy == FSDP_NONE || (s->micro > 1 && !s->each);
+}
+
+// zero1 and zero2 keep all weights: those that no step changes stay where they are.
+bool hd_fsdp_gathers(const Fsdp *s, const FsdpBucket *b) {
+    return s->strategy != FSDP_NONE && (!b->frozen || s->strategy == FSDP_ZERO3);
 }
 
 // A buffer that keeps the bucket.
@@ -162,6 +176,10 @@ static void add_states(Fsdp *s, const FsdpBucket *b, bool whole) {
 
 static void add_buffers(Fsdp *s, FsdpBucket *b) {
     bool whole = s->strategy == FSDP_NONE;
+    if (b->frozen) {
+        b->master = add_buffer(s, b, A_MASTER_WEIGHTS, "master", "shards", b->weights, !hd_fsdp_gathers(s, b));
+        return;
+    }
     b->master = add_buffer(s, b, A_MASTER_WEIGHTS, "master", "shards", TY_F32, whole);
     if (b->weights != TY_F32 && (whole || !s->from_master))
         b->compute = add_buffer(s, b, A_WEIGHTS, "compute", "weights", b->weights, whole);
@@ -197,17 +215,19 @@ static bool place(Fsdp *s, FsdpBucket *b) {
     b->name = b->unit_name;
     for (int a = 0; a < N_AXES; a++)
         if (b->own >> a & 1) b->name = hd_internf(cx, "%s.%s", b->name, hd_axis_name(a));
-    if (s->ranks > 1 && b->weights != s->compute) b->name = hd_internf(cx, "%s.f32", b->name);
+    if ((s->ranks > 1 || b->frozen) && b->weights != s->compute) b->name = hd_internf(cx, "%s.f32", b->name);
     const Attrs *first = &b->items.at[0].param->attrs;
     bool group = false;
     for (int i = 0; i < HD_GROUP_RATES; i++) group |= hd_has(first, hd_group_rates[i]);
-    if (group) b->name = hd_internf(cx, "%s.group", b->name);
+    if (b->frozen) b->name = hd_internf(cx, "%s.frozen", b->name);
+    if (group && !b->frozen) b->name = hd_internf(cx, "%s.group", b->name);
     while (!bucket_name_free(s, b->name)) b->name = hd_internf(cx, "%s.bucket", b->name);
-    b->bucket = add_symbol(s, SYM_BUCKET, b->name, TY_F32, b->layout.size);
+    b->bucket = add_symbol(s, SYM_BUCKET, b->name, b->frozen ? b->weights : TY_F32, b->layout.size);
     for (int a = 0; a < N_AXES; a++)
         if (b->own >> a & 1) b->bucket->layout = hd_layout_with(b->bucket->layout, a, LAYOUT_SPLIT);
     hd_set_word(cx, &b->bucket->attrs, A_UNIT, b->unit_name);
     hd_set_int(cx, &b->bucket->attrs, A_DECAYED, b->layout.decayed);
+    if (b->frozen) hd_set_flag(cx, &b->bucket->attrs, A_FROZEN);
     for (int i = 0; i < HD_GROUP_RATES; i++)
         if (hd_has(first, hd_group_rates[i])) hd_set_attr(cx, &b->bucket->attrs, hd_attr(first, hd_group_rates[i]));
     hd_set_int(cx, &b->bucket->attrs, A_PADDING, b->layout.padding);

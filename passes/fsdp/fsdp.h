@@ -22,6 +22,7 @@ typedef struct {
     const char *unit_name, *name;
     int unit;      // units are numbered in the order of their first parameter
     DType weights; // what its parameters are used as
+    bool frozen;   // they are: its only storage is `master`, in that type, and `next`
     Axes own;      // over which each of its parameters is split, so that every rank has a bucket of other elements
     Loc loc;       // for the ops that move it as a whole
     int used;      // first used by the op of @micro at this position
@@ -68,6 +69,7 @@ typedef struct { Func *f; bool first, last, alone; } StepFunc;
 void hd_fsdp_divide_root(Fsdp *s, const Func *micro);
 bool hd_fsdp_place_buckets(Fsdp *s);    // false after an error
 bool hd_fsdp_adjoin(const Func *f);     // false after the error about parameters that are no matrix there
+bool hd_fsdp_gathers(const Fsdp *s, const FsdpBucket *b); // a rank holds its shard alone, between steps
 bool hd_fsdp_grad_is_whole(const Fsdp *s); // the persistent gradient holds all elements, not a shard
 Symbol *hd_fsdp_next(Fsdp *s, FsdpBucket *b); // declared when first asked for
 static inline Axes hd_fsdp_summed(const FsdpBucket *b) {

@@ -190,7 +190,7 @@ static void reduce_all(Grads *g) {
     for (int i = 0; i < s->buckets.n;
          i++) { // no gradient, in a function written by hand: zeros everywhere
         FsdpBucket *b = &s->buckets.at[i];
-        if (g->written[i].last) continue;
+        if (g->written[i].last || b->frozen) continue;
         Builder at = {.f = g->f.f, .before = end, .loc = b->loc, .span = end->span, .bwd = true};
         b->reduced = b->grad;
         if (s->micro == 1) zero_range(g, &at, b->grad, 0, hd_type_count(b->grad->type));

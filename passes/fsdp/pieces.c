@@ -81,8 +81,10 @@ static void find_runs(Root *r, const Func *micro) {
             r->made[k].last = run;
         }
     }
-    for (int k = 0; k < r->params.n; k++) // no gradient: with the first
-        if (r->made[k].first < 0) r->made[k].first = r->made[k].last = 0;
+    for (int k = 0; k < r->params.n; k++) { // no gradient: with the first; one that is frozen is a piece of its own
+        const int alone = hd_has(&r->params.at[k]->attrs, A_FROZEN) ? -2 - k : 0;
+        if (r->made[k].first < 0) r->made[k].first = r->made[k].last = alone;
+    }
 }
 
 static bool is_around(const Piece *a, const Piece *b) { return a->first <= b->first && a->last >= b->last; }

@@ -72,9 +72,11 @@ static void set_scale(const Fsdp *s, Attrs *as) {
 
 static Value *norm_of_one_rank(Fsdp *s, Builder *b) {
     const char **grads = HD_NEWN(s->cx->scratch, const char *, s->buckets.n);
-    for (int i = 0; i < s->buckets.n; i++) grads[i] = s->buckets.at[i].grad->name;
+    int n = 0;
+    for (int i = 0; i < s->buckets.n; i++)
+        if (!s->buckets.at[i].frozen) grads[n++] = s->buckets.at[i].grad->name;
     Attrs as = {0};
-    hd_set_words(s->m->cx, &as, A_BUFFERS, s->buckets.n, grads);
+    hd_set_words(s->m->cx, &as, A_BUFFERS, n, grads);
     set_scale(s, &as);
     return hd_build1(b, OP_GRAD_NORM, NULL, NULL, &as, NULL);
 }
@@ -87,7 +89,7 @@ static Value *squares(Fsdp *s, Builder *b, Axes own) {
     int found = 0;
     for (int i = 0; i < s->buckets.n; i++) {
         const Symbol *part = s->buckets.at[i].reduced;
-        if (s->buckets.at[i].own != own) continue;
+        if (s->buckets.at[i].own != own || s->buckets.at[i].frozen) continue;
         grads[found++] = part->name;
         n += (hd_type_count(part->type) + HD_NORM_BLOCK - 1) / HD_NORM_BLOCK;
     }
@@ -170,6 +172,7 @@ static Value *step_scalars(Fsdp *s, Builder *b, Value *norm) {
 static void update(Fsdp *s, Builder *b, FsdpBucket *k, Value *scalars) {
     Ctx *cx = s->m->cx;
     Attrs as = {0};
+    if (k->frozen) return;
     hd_set_word(cx, &as, A_GRADIENT, (s->strategy == FSDP_NONE ? k->grad : k->reduced)->name);
     if (hd_has(&k->bucket->attrs, A_STATES)) hd_set_attr(cx, &as, hd_attr(&k->bucket->attrs, A_STATES));
     hd_set_word(cx, &as, A_MASTER_WEIGHTS, k->master->name);
@@ -215,7 +218,8 @@ const Func *hd_fsdp_update(Fsdp *s, Func *last) {
         Value *scalars = step_scalars(s, &b, clips ? norm(s, &b) : NULL);
         const Turn *turns = forward_order(s);
         for (int i = 0; i < s->buckets.n; i++)
-            update(s, &b, &s->buckets.at[clips ? turns[i].bucket : s->reduced.at[i]], scalars);
+            if (clips || i < s->reduced.n)
+                update(s, &b, &s->buckets.at[clips ? turns[i].bucket : s->reduced.at[i]], scalars);
         b.loc = (Loc){0};
         if (!clips) norm(s, &b);
     }

@@ -1,4 +1,5 @@
-// Where weights are read. Where every rank updates all of them (one rank, none) a parameter is a view of its storage:
+// Where weights are read. Where every rank has all of them (one rank, none, what is frozen but in zero3) a parameter is
+// a view of its storage:
 //
 //   %w = param {param = @b.w} : f32[8,8]           %c = view {buffer = @b.compute, offset = 0} : bf16[8,8]
 //   %c = cast %w {out = bf16}                 ->
@@ -88,7 +89,7 @@ static void param_to_views(Fsdp *s, const Uses *uses, Op *o) {
     for (int i = 0; i < uses->count[v->id]; i++) {
         Op *user = uses->users[v->id][i];
         if (is_stored_cast(b, user)) {
-            if (!compute) compute = hd_fsdp_view(s, &at, b->compute, offset, v->type);
+            if (!compute) compute = hd_fsdp_view(s, &at, hd_fsdp_shard(b), offset, v->type);
             hd_redirect(uses, user->out[0], compute);
             hd_erase(user);
         } else if (!master) {
@@ -99,11 +100,12 @@ static void param_to_views(Fsdp *s, const Uses *uses, Op *o) {
     hd_erase(o);
 }
 
-static void params_to_views(Fsdp *s, Func *f) {
+static void params_to_views(Fsdp *s, Func *f) { // of those that are not gathered
     Uses uses = hd_uses(f, s->cx->scratch);
+    const Symbol *p;
     VEC(Op *) params = {0};
     for (Op *o = f->first; o; o = o->next)
-        if (o->kind == OP_PARAM) hd_push(s->cx->scratch, &params, o);
+        if (o->kind == OP_PARAM && !hd_fsdp_gathers(s, hd_fsdp_owner(s, o, &p))) hd_push(s->cx->scratch, &params, o);
     for (int i = 0; i < params.n; i++) param_to_views(s, &uses, params.at[i]);
 }
 
@@ -255,7 +257,7 @@ static void gather_weights(Fsdp *s, StepFunc step) {
 }
 
 void hd_fsdp_weights(Fsdp *s, StepFunc step) {
-    if (s->strategy == FSDP_NONE) params_to_views(s, step.f);
-    else gather_weights(s, step);
+    params_to_views(s, step.f);
+    if (s->strategy != FSDP_NONE) gather_weights(s, step);
     hd_renumber(step.f);
 }

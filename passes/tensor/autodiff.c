@@ -4,8 +4,8 @@
 //   func @micro(%x, %y) { %w = param @w; %z = matmul %x, %w; %d = const scale/micro {per_rank, bwd}
 //                         %l, %dz = cross_entropy_grad %z, %y, %d {bwd}
 //                         %dw = matmul %x, %dz {ta, bwd}; grad %dw {param = @w, bwd}; return %l }
-// Only values that a parameter reaches get a gradient. Every contribution to a parameter is a `grad` op of its own,
-// made as soon as it is known, so that a weight gradient never waits for the end of the pass.
+// Only values that a parameter reaches get a gradient; a frozen one counts as data. Every contribution to a parameter
+// is a `grad` op of its own, made as soon as it is known: a weight gradient never waits for the end of the pass.
 #include "passes/tensor/autodiff.h"
 #include "ir/random.h"
 #include "ir/shapes.h"
@@ -89,7 +89,7 @@ static void end_slice(Autodiff *d, const Op *o) {
 // --- the walk
 static void find_active(Autodiff *d, const Func *f) {
     for (const Op *o = f->first; o; o = o->next) {
-        bool active = o->kind == OP_PARAM;
+        bool active = o->kind == OP_PARAM && !hd_has(&hd_op_param(o, 0)->attrs, A_FROZEN);
         for (int i = 0; i < o->n_in; i++) active |= d->active[o->in[i]->id];
         for (int i = 0; i < o->n_out; i++)
             d->active[o->out[i]->id] =
@@ -267,10 +267,10 @@ static bool check_parameters(const Module *m, const Func *micro, Arena *scratch)
     bool *read = HD_NEWN(scratch, bool, m->n_symbols + 1);
     for (const Op *o = micro->first; o; o = o->next) {
         for (int i = 0; o->kind == OP_GRAD && hd_op_param(o, i); i++) found[hd_op_param(o, i)->id] = true;
-        if (o->kind == OP_PARAM) read[hd_named(o, A_PARAM)->id] = true;
+        for (int i = 0; o->kind == OP_PARAM && hd_op_param(o, i); i++) read[hd_op_param(o, i)->id] = true;
     }
     for (const Symbol *s = m->symbols; s; s = s->next) {
-        if (s->kind != SYM_PARAM || found[s->id]) continue;
+        if (s->kind != SYM_PARAM || found[s->id] || (read[s->id] && hd_has(&s->attrs, A_FROZEN))) continue;
         hd_error(m->cx, s->span, "parameter @%s gets no gradient: %s; use it or remove it", s->name,
                  read[s->id] ? "the loss reads it only through operations that have none, such as stop_gradient or ge"
                              : "the loss does not depend on it");

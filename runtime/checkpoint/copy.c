@@ -1,5 +1,6 @@
 #include "runtime/checkpoint/copy.h"
 #include "runtime/checkpoint/pieces.h"
+#include "runtime/dtypes.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,8 +28,9 @@ bool hd_copy_plan(StateCopy *c, const HdExec *x) {
             const HdBucket *b = &p->buckets[i];
             const int64_t count = hd_sharded(b, (HdRole)r) ? b->shard : b->size, home = hd_home(b, (HdRole)r);
             if (home < 0) continue;
-            c->part[c->n++] = (CopyPart){home, count * (int64_t)sizeof(float), c->bytes};
-            c->bytes += count * (int64_t)sizeof(float);
+            const int64_t bytes = count * (int64_t)hd_dtypes[hd_stored_as(b, (HdRole)r)].bytes;
+            c->part[c->n++] = (CopyPart){home, bytes, c->bytes};
+            c->bytes += bytes;
         }
     return true;
 }

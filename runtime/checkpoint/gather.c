@@ -12,7 +12,7 @@
 #include <xxhash.h>
 
 static bool read_floats(HdExec *x, const HdParam *q, HdRole role, int64_t first, int64_t n, float *v) {
-    if (x->program->backend->read(x, hd_place(x, q, role, first), v, (size_t)n * 4)) return true;
+    if (hd_read_floats(x, q, role, first, n, v)) return true;
     x->world->fail(x->world, hd_failure()); // others wait for these bytes
     return false;
 }
@@ -193,7 +193,7 @@ typedef struct { HdRole role; bool after_step; } Look;
 static bool check_piece(HdExec *x, int k, int64_t first, int64_t n, float *v, void *data) {
     const HdParam *q = &x->program->params[k];
     const Look *look = data;
-    if (!x->program->backend->read(x, hd_place(x, q, look->role, first), v, (size_t)n * 4)) return false;
+    if (!hd_read_floats(x, q, look->role, first, n, v)) return false;
     for (int64_t i = 0; i < n; i++) {
         if (isfinite(v[i])) continue;
         const HdSpan at = hd_whole_run(x->program, q, hd_part(x->program, q, x->world->rank), first + i, 1);

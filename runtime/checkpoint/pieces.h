@@ -17,6 +17,8 @@ typedef enum {
 } HdRole;
 // A checkpoint holds so many: the master weights and the states of the optimizer.
 static inline int hd_saved_roles(const HdProgram *p) { return HD_STATE + p->n_states; }
+// A frozen parameter has no states, and its weights are saved as they are stored.
+bool hd_saves(const HdProgram *p, const HdParam *q, int role);
 enum { HD_WEIGHT_ROLES = 3 };
 extern const HdRole hd_weight_roles[HD_WEIGHT_ROLES]; // master, compute and next: those that hold the same values
 // The name of a parameter's or bucket's tensor in a checkpoint: NAME, moment1.NAME
@@ -42,6 +44,10 @@ HdSpan hd_shard_span(const HdBucket *b, const HdParam *q, int shard); // the ran
 HdSpan hd_span(const HdExec *x, const HdParam *q, HdRole role);       // the range that this rank's storage has
 // byte offset of element `element`, which it has
 int64_t hd_place(const HdExec *x, const HdParam *q, HdRole role, int64_t element);
+
+// Elements of a parameter that this rank has, as they are stored or as f32.
+bool hd_read_values(HdExec *x, const HdParam *q, HdRole role, int64_t first, int64_t n, void *v);
+bool hd_read_floats(HdExec *x, const HdParam *q, HdRole role, int64_t first, int64_t n, float *v);
 
 // What this rank has of `role` of parameter k; of HD_COMPUTE: any of master, compute and next.
 HdSpan hd_piece_span(const HdExec *x, HdRole role, int k);

@@ -229,6 +229,7 @@ static bool file_fits(const StFile *f, const HdProgram *p, int first, int end) {
     for (int k = 0; k < p->n_params; k++)
         for (int r = first; r < end; r++) {
             char name[512];
+            if (!hd_saves(p, &p->params[k], r)) continue;
             hd_saved_name(p, r, p->params[k].name, name, sizeof name);
             const HdParam whole = hd_whole(p, &p->params[k]);
             if (!hd_tensor_fits(f, &whole, name)) return false;

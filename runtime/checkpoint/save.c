@@ -5,6 +5,7 @@
 // removes it.
 #include "runtime/checkpoint/manifest.h"
 #include "runtime/checkpoint/state.h"
+#include "runtime/dtypes.h"
 #include "runtime/mesh.h"
 #include "runtime/world/world.h"
 #include <dirent.h>
@@ -94,13 +95,23 @@ static bool all_finite(const HdProgram *p, const float *v, int64_t n, int role, 
     return true;
 }
 
+static HdDtype saved_as(const HdProgram *p, const HdParam *q, int role) {
+    return hd_stored_as(&p->buckets[q->bucket], (HdRole)role);
+}
+
 static bool save_piece(HdExec *x, int k, int64_t first, int64_t n, float *v, void *data) {
     const Whole *s = data;
     const HdParam *q = &x->program->params[k];
-    if (!x->program->backend->read(x, hd_place(x, q, s->role, first), v, (size_t)n * 4)) return false;
-    if (!all_finite(x->program, v, n, (int)s->role, q->name, first)) return false;
-    hd_st_put(s->w, v, (size_t)n * 4);
-    return !s->w->failed;
+    const HdDtype dtype = saved_as(x->program, q, (int)s->role);
+    const size_t bytes = (size_t)n * hd_dtypes[dtype].bytes;
+    void *narrow = dtype == HD_F32 ? NULL : malloc(bytes), *as = narrow ? narrow : v;
+    bool ok = dtype == HD_F32 || narrow || hd_fail("out of memory");
+    ok = ok && hd_read_values(x, q, s->role, first, n, as);
+    if (ok && narrow) hd_load_f32(dtype, narrow, 0, n, v);
+    ok = ok && all_finite(x->program, v, n, (int)s->role, q->name, first);
+    if (ok) hd_st_put(s->w, as, bytes);
+    free(narrow);
+    return ok && !s->w->failed;
 }
 
 static bool begin(StWriter *w, Meta *m) { // after the declarations
@@ -121,8 +132,9 @@ static bool save_whole(HdExec *x, const char *path, const HdLock *lock, const Pr
     for (int r = 0; r < hd_saved_roles(p); r++)
         for (int k = 0; k < p->n_params; k++) {
             char name[512];
+            if (!hd_saves(p, &p->params[k], r)) continue;
             hd_saved_name(p, r, p->params[k].name, name, sizeof name);
-            hd_st_declare(&w, name, p->params[k].rank, p->params[k].dim);
+            hd_st_declare_as(&w, name, saved_as(p, &p->params[k], r), p->params[k].rank, p->params[k].dim);
         }
     add_common(&m, p, "1", at);
     bool ok = begin(&w, &m);
@@ -142,6 +154,7 @@ static bool put_shard(HdExec *x, StWriter *w, int shard) { // in the order in wh
     for (int r = 0; r < hd_saved_roles(p); r++)
         for (int k = 0; k < p->n_params; k++) {
             const HdSpan s = hd_written_span(p, &p->params[k], shard);
+            if (!hd_saves(p, &p->params[k], r)) continue;
             for (int64_t at = 0; ok && at < s.count; at += HD_PIECE)
                 ok = save_piece(x, k, s.first + at, s.count - at < HD_PIECE ? s.count - at : HD_PIECE, v,
                                 &(Whole){w, (HdRole)r});
@@ -153,11 +166,12 @@ static bool put_shard(HdExec *x, StWriter *w, int shard) { // in the order in wh
 static void declare_boxes(StWriter *w, const HdProgram *p, int role, int k, int file) {
     const HdParam *q = &p->params[k];
     HdBox boxes[HD_MOST_BOXES];
+    if (!hd_saves(p, q, role)) return;
     for (int i = 0, n = hd_written_boxes(p, q, file, boxes); i < n; i++) {
         char of[512], name[512];
         hd_box_name(of, sizeof of, q->name, &boxes[i]);
         hd_saved_name(p, role, of, name, sizeof name);
-        hd_st_declare(w, name, q->rank, boxes[i].extent);
+        hd_st_declare_as(w, name, saved_as(p, q, role), q->rank, boxes[i].extent);
     }
 }
 

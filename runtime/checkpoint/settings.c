@@ -13,6 +13,7 @@ static const struct { const char *attr, *name, *absent; } rows[] = {
     {"loss_chunks", "loss_chunks", "auto"},
     {"clip", "clip", NULL},
     {"seed", "seed", NULL},
+    {"frozen_parameters", "frozen", "none"},
     {"compute", "precision.compute", "f32"},
     {"fp8", "precision.fp8", "none"},
     {"except", "precision.fp8.except", "none"},
@@ -152,7 +153,7 @@ static void compare(const char *name, const Setting *theirs, const Setting *ours
     c->d->differing++;
     c->d->batch |= !strcmp(name, "batch");
     c->d->seed |= !strcmp(name, "seed");
-    c->d->optimizer |= !strcmp(name, "optimizer");
+    c->d->optimizer |= !strcmp(name, "optimizer") || !strcmp(name, "frozen"); // other parameters have states
     if (hd_setting_may_change(c->with, name)) return;
     c->d->refused++;
     snprintf(text, sizeof text, "%s = %.*s there, %.*s in this program", short_name(name), theirs->value_n,

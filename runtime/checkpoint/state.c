@@ -15,6 +15,10 @@ const char *hd_saved_name(const HdProgram *p, int role, const char *of, char *na
     return name;
 }
 
+bool hd_saves(const HdProgram *p, const HdParam *q, int role) {
+    return role == HD_MASTER || !p->buckets[q->bucket].frozen;
+}
+
 static const HdBucket *bucket(const HdExec *x, const HdParam *q) { return &x->program->buckets[q->bucket]; }
 
 int64_t hd_home(const HdBucket *b, HdRole role) {
@@ -48,13 +52,28 @@ HdSpan hd_span(const HdExec *x, const HdParam *q, HdRole role) {
 }
 
 HdDtype hd_stored_as(const HdBucket *b, HdRole role) {
-    return role == HD_COMPUTE || role == HD_NEXT ? b->compute_dtype : HD_F32;
+    return role == HD_COMPUTE || role == HD_NEXT || b->frozen ? b->compute_dtype : HD_F32;
 }
 
 int64_t hd_place(const HdExec *x, const HdParam *q, HdRole role, int64_t element) {
     const HdBucket *b = bucket(x, q);
     const int64_t before = hd_sharded(b, role) ? hd_shard(x, b) * b->shard : 0;
     return hd_home(b, role) + (q->at + element - before) * (int64_t)hd_dtypes[hd_stored_as(b, role)].bytes;
+}
+
+bool hd_read_values(HdExec *x, const HdParam *q, HdRole role, int64_t first, int64_t n, void *v) {
+    const size_t bytes = hd_dtypes[hd_stored_as(bucket(x, q), role)].bytes;
+    return x->program->backend->read(x, hd_place(x, q, role, first), v, (size_t)n * bytes);
+}
+
+bool hd_read_floats(HdExec *x, const HdParam *q, HdRole role, int64_t first, int64_t n, float *v) {
+    const HdDtype dtype = hd_stored_as(bucket(x, q), role);
+    if (dtype == HD_F32) return hd_read_values(x, q, role, first, n, v);
+    void *narrow = malloc((size_t)n * hd_dtypes[dtype].bytes);
+    const bool ok = narrow ? hd_read_values(x, q, role, first, n, narrow) : hd_fail("out of memory");
+    if (ok) hd_load_f32(dtype, narrow, 0, n, v);
+    free(narrow);
+    return ok;
 }
 
 // of the buffers that are here one is whole, or all are the same shard

@@ -28,7 +28,7 @@ static void check_parameters(Flow *w, int *first, const Func *start) {
     for (const Symbol *p = c->m->symbols; p; p = p->next) {
         BucketParts *k = p->kind == SYM_PARAM ? hd_plan_bucket(c, p) : NULL;
         int64_t count = k ? hd_type_count(p->type) : 0;
-        if (!count) continue;
+        if (!count || hd_has(&p->attrs, A_FROZEN)) continue; // it has none: layout.c
         int least, most;
         count_now(w, k, hd_int(&p->attrs, A_OFFSET, 0), count, &least, &most);
         if (least == 0) hd_plan_wrong(c, NULL, c->f->span, "parameter @%s: %s of its gradient is written", p->name,
@@ -69,6 +69,8 @@ static void check_end(Flow *w) {
     for (int i = 0; i < c->n_buckets; i++) {
         const BucketParts *k = &c->buckets[i];
         const Op *updated = w->flow[i].updated;
+        if (updated && hd_has(&k->symbol->attrs, A_FROZEN))
+            hd_plan_wrong(c, updated, updated->span, "updates bucket @%s, which is frozen", k->symbol->name);
         if (k->size == 0 || (!k->part[PART_GRAD] && !updated)) continue;
         if (!updated && alone && !k->part[PART_STATE]) continue; // a part of a plan, without an optimizer
         if (!updated) {
@@ -113,7 +115,8 @@ static void find_left(Flow *w) {
     PlanCheck *c = w->c;
     bool *updated = HD_NEWN(c->a, bool, c->m->n_symbols + 1);
     for (int i = 0; i < c->n_buckets; i++)
-        if (c->buckets[i].part[PART_NEXT]) w->left[c->buckets[i].part[PART_NEXT]->id] = true;
+        if (c->buckets[i].part[PART_NEXT] && !hd_has(&c->buckets[i].symbol->attrs, A_FROZEN))
+            w->left[c->buckets[i].part[PART_NEXT]->id] = true;
     const Func *f;
     for (int i = 0; (f = hd_segment(c->m, c->train, i, NULL)); i++)
         for (const Op *o = f->first; o; o = o->next) {

@@ -153,11 +153,26 @@ static void check_rates(PlanCheck *c, const Symbol *bucket, const Symbol *p) {
     }
 }
 
+// All parameters of a bucket are frozen or none is. What is frozen has weights and nothing else.
+static void check_frozen(PlanCheck *c, const BucketParts *k, bool frozen) {
+    static const int none[] = {PART_STATE, PART_GRAD, PART_SUM, PART_COMPUTE};
+    for (int i = 0; i < k->items.n; i++)
+        if (hd_has(&k->items.at[i]->attrs, A_FROZEN) != frozen)
+            hd_plan_wrong(c, NULL, k->items.at[i]->span, "parameter @%s is %s, and its bucket @%s is %s",
+                          k->items.at[i]->name, frozen ? "trained" : "frozen", k->symbol->name,
+                          frozen ? "frozen" : "not");
+    for (size_t i = 0; frozen && i < sizeof none / sizeof *none; i++)
+        if (k->part[none[i]])
+            hd_plan_wrong(c, NULL, k->symbol->span, "bucket @%s is frozen and has %s = @%s", k->symbol->name,
+                          hd_plan_part_text(none[i]), k->part[none[i]]->name);
+}
+
 // A bucket is one vector of what adds up, and its parameters are those of one unit.
 static void check_bucket(PlanCheck *c, const BucketParts *k) {
     const Symbol *s = k->symbol;
     const char *unit = hd_word(&s->attrs, A_UNIT, NULL);
-    if (s->type && (s->type->dtype != TY_F32 || s->type->rank != 1))
+    const bool frozen = hd_has(&s->attrs, A_FROZEN);
+    if (s->type && ((s->type->dtype != TY_F32 && !frozen) || s->type->rank != 1))
         hd_plan_wrong(c, NULL, s->span, "bucket @%s is %s: a bucket is a vector of f32", s->name,
                       hd_type_text(c->m->cx, s->type));
     for (int i = 0; i < k->items.n; i++) {
@@ -175,6 +190,7 @@ static void check_bucket(PlanCheck *c, const BucketParts *k) {
                           s->name, unit);
     }
     for (int i = 0; i < k->items.n; i++) check_rates(c, s, k->items.at[i]);
+    check_frozen(c, k, frozen);
 }
 
 static void check_items(PlanCheck *c, const BucketParts *k) {
@@ -264,7 +280,8 @@ static void check_buffer(PlanCheck *c, const Symbol *s) {
     bool transient = hd_has(&s->attrs, A_TRANSIENT), kept = part != N_PARTS;
     bool gradient = transient && !kept && strcmp(class, "gradients") == 0;
     bool whole = part == PART_NEXT || gradient || (transient && strcmp(class, "weights") == 0);
-    bool wide = kept ? part != PART_COMPUTE && part != PART_NEXT : gradient;
+    const bool frozen = hd_has(&k->symbol->attrs, A_FROZEN);
+    bool wide = kept ? part != PART_COMPUTE && part != PART_NEXT && !frozen : gradient;
     if (!kept && !transient)
         hd_plan_wrong(c, NULL, s->span, "buffer @%s persists, and its bucket @%s does not name it", s->name,
                       k->symbol->name);
@@ -287,6 +304,9 @@ static void check_buffer(PlanCheck *c, const Symbol *s) {
         hd_plan_wrong(c, NULL, s->span,
                       "buffer @%s, %s of bucket @%s, is %s: what adds up over micro-batches and steps is f32", s->name,
                       kept ? hd_plan_part_text(part) : "gradient", k->symbol->name, hd_dtype_text(s->type->dtype));
+    if (frozen && part == PART_MASTER && s->type->dtype != k->symbol->type->dtype)
+        hd_plan_wrong(c, NULL, s->span, "buffer @%s is %s, and its bucket @%s is %s", s->name,
+                      hd_dtype_text(s->type->dtype), k->symbol->name, hd_dtype_text(k->symbol->type->dtype));
     if (part == PART_NEXT) check_next(c, s, k);
     if (part == PART_COMPUTE) check_compute(c, s, k);
 }
