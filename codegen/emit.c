@@ -4,7 +4,7 @@
 #include "ir/base/ints.h"
 #include "ir/random.h"
 #include "ir/shapes.h"
-#include "ir/workspace.h"
+#include "ir/machine/workspace.h"
 #include <ctype.h>
 #include <math.h>
 #include <stdio.h>

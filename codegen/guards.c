@@ -1,5 +1,5 @@
-// The storages of a plan whose arenas say `guard`, as tables: runtime/guard.h looks at the bytes around them while the
-// program runs with --check.
+// The storages of a plan whose arenas say `guard`, as tables: runtime/base/guard.h looks at the bytes around them while
+// the program runs with --check.
 #include "codegen/emit.h"
 #include "ir/homes.h"
 #include "ir/base/ints.h"

@@ -2,8 +2,8 @@
 // the same for every target. Order of the text: tables that functions refer to, functions, tables that refer to
 // functions.
 #include "codegen/emit.h"
-#include "ir/cost.h"
-#include "ir/device_model.h"
+#include "ir/machine/cost.h"
+#include "ir/machine/device_model.h"
 #include "ir/layout.h"
 #include "ir/inputs.h"
 #include "ir/base/ints.h"

@@ -1,8 +1,8 @@
 // The entry of the front end, and what all its parts use to report errors.
 #include "frontend/frontend.h"
-#include "frontend/parser.h"
-#include "frontend/builtin_modules.h"
-#include "frontend/sema.h"
+#include "frontend/syntax/parser.h"
+#include "frontend/builtins/builtin_modules.h"
+#include "frontend/model/sema.h"
 #include "ir/base/search.h"
 
 // --- places

@@ -2,7 +2,7 @@
 // parameters and the configs @model, @train and @schedule. LANGUAGE.md is the reference of the language.
 #ifndef FRONTEND_FRONTEND_H
 #define FRONTEND_FRONTEND_H
-#include "frontend/ast.h"
+#include "frontend/syntax/ast.h"
 
 typedef struct { const char *text; } SetOption; // KEY=VALUE, as given to --set
 

@@ -1,8 +1,8 @@
 // hd_main: the command line of every compiled program, and the ranks it starts: one alone, threads, or processes.
-#include "runtime/mesh.h"
+#include "runtime/world/mesh.h"
 #include "runtime/world/launch.h"
-#include "runtime/run.h"
-#include "runtime/signals.h"
+#include "runtime/run/run.h"
+#include "runtime/run/signals.h"
 #include "runtime/text.h"
 #include <errno.h>
 #include <fcntl.h>

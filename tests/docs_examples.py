@@ -28,15 +28,15 @@ def compile_block(heddlec, name, text):
 
 def functions(root):
     """The names of builtins.def, and of the elementwise ops that are not gradients."""
-    names = re.findall(r"^(?:BUILTIN|CALL)\((\w+)", (root / "frontend/builtins.def").read_text(), re.M)
+    names = re.findall(r"^(?:BUILTIN|CALL)\((\w+)", (root / "frontend/builtins/builtins.def").read_text(), re.M)
     ops = re.findall(r'^ELT\(\w+,\s*"(\w+)"', (root / "ir/ops.def").read_text(), re.M)
     return names + [op for op in ops if not op.endswith("_grad")]
 
 
 def uncalled(root):
     """The ops with a gradient rule that neither a row CALL nor a function of the frontend makes."""
-    frontend = "".join(p.read_text() for p in (root / "frontend").glob("*.[chy]"))
-    calls = re.findall(r"^CALL\((\w+)", (root / "frontend/builtins.def").read_text(), re.M)
+    frontend = "".join(p.read_text() for p in (root / "frontend").rglob("*.[chy]"))
+    calls = re.findall(r"^CALL\((\w+)", (root / "frontend/builtins/builtins.def").read_text(), re.M)
     table = (root / "ir/ops.def").read_text()
     for op, name, fields in re.findall(r'^OP\((\w+),\s*"(\w+)",(.*?)\)$', table, re.M | re.S):
         grad = re.search(r"\bgrad\((\w+)\)", fields)
@@ -68,8 +68,9 @@ def settings(text):
 def wrong_defaults(root, text):
     """What the model `Defaults` of the reference shows otherwise than builtin_modules.c, or not at all."""
     compiler = shlex.split(os.environ.get("CC", "cc"))
-    source = subprocess.run([*compiler, "-E", "-P", f"-I{root}", f"{root}/frontend/builtin_modules.c"], check=True,
-                            capture_output=True, text=True).stdout
+    modules = f"{root}/frontend/builtins/builtin_modules.c"
+    source = subprocess.run([*compiler, "-E", "-P", f"-I{root}", modules], check=True, capture_output=True,
+                            text=True).stdout
     strings = "".join(re.findall(r'"((?:[^"\\]|\\.)*)"', source)).replace("\\n", "\n")
     want = settings(strings[strings.index("train defaults"):])
     block = next(b.group(1) for b in BLOCK.finditer(text) if "train Defaults" in b.group(1))
@@ -94,7 +95,7 @@ def main():
             print(f"{page}: the function '{name}' is missing")
             failed += 1
     for name in uncalled(root):
-        print(f"frontend/builtins.def: no function of the language makes a {name}")
+        print(f"frontend/builtins/builtins.def: no function of the language makes a {name}")
         failed += 1
     for wrong in wrong_defaults(root, text):
         print(f"{page}: {wrong}")

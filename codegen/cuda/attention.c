@@ -4,7 +4,7 @@
 // attention_seen.cu.
 #include "codegen/cuda/cuda.h"
 #include "ir/base/ints.h"
-#include "ir/arch.h"
+#include "ir/machine/arch.h"
 #include "ir/random.h"
 #include "ir/shapes.h"
 #include <string.h>

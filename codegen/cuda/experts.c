@@ -1,7 +1,7 @@
 // Mixtures of experts: the launches of templates/top_k.cu, dispatch.cu, take.cu, combine.cu, grouped.cu,
 // grouped_mma.cu, grouped_wgmma.cu and of their gradients.
 #include "codegen/cuda/cuda.h"
-#include "ir/arch.h"
+#include "ir/machine/arch.h"
 #include "ir/base/ints.h"
 #include "ir/shapes.h"
 

@@ -2,7 +2,7 @@
 // parameters as #define lines and one launch statement a kernel.
 #include "codegen/cuda/cuda.h"
 #include "ir/base/ints.h"
-#include "ir/arch.h"
+#include "ir/machine/arch.h"
 #include "ir/shapes.h"
 
 static const char *device(Emit *e, const Value *v) { return hd_cuda_device(e, hd_emit_place(e, v)); }

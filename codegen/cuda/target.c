@@ -1,7 +1,7 @@
 // The CUDA target: how each op of a plan becomes statements of the C host program, and kernel functions become CUDA
 // text.
 #include "codegen/cuda/cuda.h"
-#include "ir/arch.h"
+#include "ir/machine/arch.h"
 #include <string.h>
 
 static CudaLaunches kernel_launches(Emit *e, const Func *k, bool wide) {

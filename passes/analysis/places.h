@@ -30,7 +30,7 @@ bool hd_places_found(const Places *p, const char *nothing);
 bool hd_places_differ(const Places *p, const Places *q);
 
 // Layers: the instances of a repeated module, which have numbers, and those that config @schedule lists, since they are
-// members that stand in a row (frontend/layers.c). In a flat model these are l0 to l7.
+// members that stand in a row (frontend/builtins/layers.c). In a flat model these are l0 to l7.
 typedef struct {
     Ctx *cx;
     const Attr *paths, *types; // NULL: it lists none

@@ -2,7 +2,7 @@
 // waits and the ends of functions hold them up. What runs beside something else is slower by the shares of the table.
 #ifndef PASSES_ANALYSIS_SIMULATE_H
 #define PASSES_ANALYSIS_SIMULATE_H
-#include "ir/device_model.h"
+#include "ir/machine/device_model.h"
 
 #define HD_WORKS(X)                                                                                                    \
     X(PRODUCTS, "products") X(ATTENTION, "attention") X(KERNELS, "kernels") X(COLLECTIVES, "collectives")              \

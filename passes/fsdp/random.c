@@ -8,7 +8,7 @@
 //   %2 = dropout %0, %1 {p = 0.1, batch = 8}
 //
 // The keys are data, so that dropouts that differ in nothing else share a kernel. Sequences go in order to
-// micro-batches and, within each, to the ranks that read different ones (runtime/run.c): `stride` is how many one
+// micro-batches and, within each, to the ranks that read different ones (runtime/run/run.c): `stride` is how many one
 // micro-batch of all of them has.
 #include "ir/random.h"
 #include "passes/fsdp/fsdp.h"

@@ -14,8 +14,8 @@
 //
 // With the option `guard` every storage also owns the `guard` bytes before it and, after it, those up to the next
 // multiple of 256 and `guard` more. No op may write there: verify-plan proves that nothing else is placed in these
-// bytes, and a program's --check looks whether they were written (runtime/guard.h). Whatever is said of the bytes of a
-// storage here holds of them as well. Views, results in place and results in buffers are inside another storage.
+// bytes, and a program's --check looks whether they were written (runtime/base/guard.h). Whatever is said of the bytes
+// of a storage here holds of them as well. Views, results in place and results in buffers are inside another storage.
 //
 // Lifetimes are intervals of an order (analysis/times.h), extended until happens-before allows reuse (hd_storage_end):
 // every access of a storage has ended before any op, at the interval's end or later, that starts another storage. Of

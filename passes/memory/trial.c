@@ -1,6 +1,6 @@
 #include "passes/memory/trial.h"
 #include "passes/settings.h"
-#include "ir/device_model.h"
+#include "ir/machine/device_model.h"
 
 struct Trials {
     const Module *m;

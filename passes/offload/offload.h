@@ -2,7 +2,7 @@
 // be copied out and back.
 #ifndef PASSES_OFFLOAD_OFFLOAD_H
 #define PASSES_OFFLOAD_OFFLOAD_H
-#include "ir/device_model.h"
+#include "ir/machine/device_model.h"
 #include "passes/analysis/access.h"
 #include "passes/analysis/places.h"
 

@@ -2,7 +2,7 @@
 // the function and op that hold the peak. `unused` is lost to packing and alignment, so the classes, and what guards
 // storages, add up to the arena.
 #include "passes/report/facts.h"
-#include "ir/cost.h"
+#include "ir/machine/cost.h"
 #include "ir/random.h"
 #include "ir/writes.h"
 #include "passes/settings.h"

@@ -1,7 +1,7 @@
 // The numbers of a report, computed from the finished plan alone.
 #ifndef PASSES_REPORT_FACTS_H
 #define PASSES_REPORT_FACTS_H
-#include "ir/device_model.h"
+#include "ir/machine/device_model.h"
 #include "ir/layout.h"
 #include "passes/analysis/border.h"
 #include "passes/analysis/live.h"

@@ -1,18 +1,18 @@
-// The page of a timeline: runtime/timeline.html with its data in place of @DATA@, as compact JSON.
+// The page of a timeline: runtime/log/timeline.html with its data in place of @DATA@, as compact JSON.
 //
 //   plan    what does not depend on time: names, places, bytes and live memory of every action, by function, and what
-//           holds the peak. Programs carry it, and put the times that they measure beside it (runtime/timeline.c).
+//           holds the peak. Programs carry it, and put the times that they measure beside it (runtime/log/timeline.c).
 //   lanes, runs, spans    the rows; the runs of functions (function, start, end); the bars (lane, run, action, start,
 //           length). Times are nanoseconds.
 #include "passes/report/timeline.h"
 #include "ir/base/ints.h"
-#include "ir/cost.h"
+#include "ir/machine/cost.h"
 #include "ir/base/ptr_map.h"
 #include "passes/report/holders.h"
 #include "passes/settings.h"
 #include <string.h>
 
-extern const unsigned char hd_timeline_page[]; // runtime/timeline.html, as text
+extern const unsigned char hd_timeline_page[]; // runtime/log/timeline.html, as text
 
 enum { BAR_TO_HOST = 4, BAR_TO_DEVICE, BAR_WAIT }; // kinds of bars; before them the works up to collectives
 _Static_assert((int)WORK_COPIES == (int)BAR_TO_HOST, "copies are two kinds of bars");

@@ -1,4 +1,4 @@
-// Timelines as pages of HTML that need nothing else (runtime/timeline.html).
+// Timelines as pages of HTML that need nothing else (runtime/log/timeline.html).
 #ifndef PASSES_REPORT_TIMELINE_H
 #define PASSES_REPORT_TIMELINE_H
 #include "passes/report/facts.h"

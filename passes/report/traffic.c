@@ -2,7 +2,7 @@
 // product and no attention may run beside it under happens-before (other work is too short to hide much), in its
 // function or, where it is part of a tail that each of them runs beside, in the functions after. Bytes are
 // those that one rank receives.
-#include "ir/cost.h"
+#include "ir/machine/cost.h"
 #include "passes/report/facts.h"
 #include "ir/base/search.h"
 #include <string.h>

@@ -11,8 +11,8 @@
 // device to be idle for a third of the time of the chain's products, and the estimated peak to rise by at most 1 %: the
 // gradients that are made last, when most bytes are live, stay on the main stream if need be. The sums of squares for
 // the norm of all gradients go there as well (norm.c).
-#include "ir/cost.h"
-#include "ir/device_model.h"
+#include "ir/machine/cost.h"
+#include "ir/machine/device_model.h"
 #include "ir/shapes.h"
 #include "passes/analysis/access.h"
 #include "passes/schedule/schedule.h"

@@ -11,7 +11,7 @@
 //
 // This is done where the device's table says that less of both reductions is exposed then, and where at most half of
 // the estimated peak is live from then on: work that waits keeps what it reads.
-#include "ir/device_model.h"
+#include "ir/machine/device_model.h"
 #include "passes/analysis/deps.h"
 #include "passes/schedule/schedule.h"
 #include <string.h>

@@ -6,10 +6,10 @@
 //   store %dw {into = @g, offset = 0}  ->    gemm %dy, %x {ta, into = @g, offset = 0}
 //   %dt = embedding_grad %dy, %i
 //   store %dt {into = @g, offset = 0}        embedding_grad %dy, %i {rows = 96, into = @g, offset = 0}
-#include "ir/arch.h"
+#include "ir/machine/arch.h"
 #include "ir/random.h"
 #include "ir/shapes.h"
-#include "ir/workspace.h"
+#include "ir/machine/workspace.h"
 #include "passes/analysis/access.h"
 #include "passes/fuse/gemm_bias.h"
 #include "passes/pass.h"

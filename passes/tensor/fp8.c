@@ -8,7 +8,7 @@
 // is quantised where it is made, and one of equal parts part by part, with the scale of the whole row: so the kernel
 // that makes it quantises it, too.
 // A second run changes nothing.
-#include "ir/arch.h"
+#include "ir/machine/arch.h"
 #include "ir/base/ints.h"
 #include "ir/shapes.h"
 #include "passes/analysis/places.h"

@@ -5,7 +5,7 @@
 #ifndef PASSES_TENSOR_RECOMPUTE_H
 #define PASSES_TENSOR_RECOMPUTE_H
 #include "passes/memory/trial.h"
-#include "ir/device_model.h"
+#include "ir/machine/device_model.h"
 
 // What it costs to make the results of an op again, by the times of the device.
 typedef struct {

@@ -16,8 +16,8 @@
 // products: of attention nothing is known yet, since no implementation is chosen.
 #include "passes/tensor/recompute.h"
 #include "passes/tensor/min_cut.h"
-#include "ir/cost.h"
-#include "ir/device_model.h"
+#include "ir/machine/cost.h"
+#include "ir/machine/device_model.h"
 #include <string.h>
 
 enum { FUSED_SHARE = 16 }; // of its bytes that an op in another op's kernel is taken to cost

@@ -3,7 +3,7 @@
 #include "runtime/checkpoint/pieces.h"
 #include "runtime/checkpoint/state.h"
 #include "runtime/dtypes.h"
-#include "runtime/mesh.h"
+#include "runtime/world/mesh.h"
 #include "runtime/world/world.h"
 #include <math.h>
 #include <stdlib.h>

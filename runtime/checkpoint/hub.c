@@ -2,7 +2,7 @@
 #include "runtime/checkpoint/hub.h"
 #include "runtime/checkpoint/aside.h"
 #include "runtime/checkpoint/pieces.h"
-#include "runtime/hub_config.h"
+#include "runtime/base/hub_config.h"
 #include "runtime/text.h"
 #include <errno.h>
 #include <stdio.h>

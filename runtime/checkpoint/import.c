@@ -1,6 +1,6 @@
 // --init: weights from safetensors: which files they are in, and their values. Every rank reads exactly what it holds.
 #include "runtime/checkpoint/import.h"
-#include "runtime/json_read.h"
+#include "runtime/base/json_read.h"
 #include "runtime/world/world.h"
 #include <errno.h>
 #include <stdlib.h>

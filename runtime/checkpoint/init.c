@@ -2,7 +2,7 @@
 // where that can draw, else on all cores of the host; both make the same bits (draw.h).
 #include "runtime/checkpoint/pieces.h"
 #include "runtime/checkpoint/state.h"
-#include "runtime/parallel.h"
+#include "runtime/base/parallel.h"
 #include "runtime/random.h"
 #include "runtime/world/world.h"
 

@@ -1,7 +1,7 @@
 // Reads manifests of both forms (manifest.h). Of a flat one each file's part of a parameter is cut into boxes, so that
 // nothing else needs to know of buckets.
 #include "runtime/checkpoint/manifest.h"
-#include "runtime/mesh.h"
+#include "runtime/world/mesh.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 // Reading safetensors: a small strict JSON reader for the header's fixed grammar, every offset checked against the
 // file.
 #include "runtime/dtypes.h"
-#include "runtime/json_read.h"
+#include "runtime/base/json_read.h"
 #include "runtime/checkpoint/safetensors.h"
 #include <errno.h>
 #include <fcntl.h>

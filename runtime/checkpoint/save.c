@@ -6,7 +6,7 @@
 #include "runtime/checkpoint/manifest.h"
 #include "runtime/checkpoint/state.h"
 #include "runtime/dtypes.h"
-#include "runtime/mesh.h"
+#include "runtime/world/mesh.h"
 #include "runtime/world/world.h"
 #include <dirent.h>
 #include <errno.h>

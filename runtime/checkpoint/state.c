@@ -2,7 +2,7 @@
 #include "runtime/checkpoint/state.h"
 #include "runtime/checkpoint/pieces.h"
 #include "runtime/dtypes.h"
-#include "runtime/mesh.h"
+#include "runtime/world/mesh.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

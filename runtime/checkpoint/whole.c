@@ -1,7 +1,7 @@
 // Parameters that are split along a dimension over ranks. In row-major order a part is runs of consecutive elements of
 // the whole: with dimensions [a, b, c], of which b is split into n parts, a runs of b/n*c elements each.
 #include "runtime/checkpoint/pieces.h"
-#include "runtime/mesh.h"
+#include "runtime/world/mesh.h"
 
 HdSplit hd_split_of(const HdProgram *p, const HdParam *q) {
     return p->splits ? p->splits[q - p->params] : (HdSplit){0, 0};

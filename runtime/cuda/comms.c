@@ -11,7 +11,7 @@
 // NCCL's own variables are left alone except those that a plan relies on.
 #include "runtime/cuda/comms.h"
 #include "runtime/cuda/device.h"
-#include "runtime/mesh.h"
+#include "runtime/world/mesh.h"
 #include "runtime/world/world.h"
 #include "runtime/text.h"
 #include <stdio.h>

@@ -3,7 +3,7 @@
 // Environment: HEDDLE_SHARE_GPUS=1 (for tests: ranks take the GPUs of their host in turn, several to one if need be).
 #include "runtime/cuda/device.h"
 #include "runtime/cuda/comms.h"
-#include "runtime/parallel.h"
+#include "runtime/base/parallel.h"
 #include "runtime/world/world.h"
 #include "runtime/text.h"
 #include <errno.h>

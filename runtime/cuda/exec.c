@@ -16,7 +16,7 @@
 #include "runtime/cuda/exec.h"
 #include "runtime/cuda/comms.h"
 #include "runtime/cuda/device.h"
-#include "runtime/mesh.h"
+#include "runtime/world/mesh.h"
 #include "runtime/world/world.h"
 #include "runtime/text.h"
 #include <pthread.h>

@@ -4,7 +4,7 @@
 #include "runtime/cuda/api.h"
 #include "runtime/cuda/cache.h"
 #include "runtime/dtypes.h"
-#include "runtime/guard.h"
+#include "runtime/base/guard.h"
 #include <pthread.h>
 #include <stdatomic.h>
 

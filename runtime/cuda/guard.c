@@ -1,4 +1,4 @@
-// What guards the storages of a program (runtime/guard.h), on the GPU. With --check the program runs without graphs,
+// What guards the storages of a program (base/guard.h), on the GPU. With --check the program runs without graphs,
 // the host waits after every action, and all guards that are live are copied to it and compared there.
 #include "runtime/cuda/exec.h"
 #include <stdio.h>

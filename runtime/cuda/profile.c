@@ -7,9 +7,9 @@
 // waits is exposed communication.
 #include "runtime/cuda/exec.h"
 #include "runtime/cuda/losses.h"
-#include "runtime/json.h"
-#include "runtime/summary.h"
-#include "runtime/timeline.h"
+#include "runtime/base/json.h"
+#include "runtime/log/summary.h"
+#include "runtime/log/timeline.h"
 #include "runtime/world/world.h"
 #include <stdio.h>
 #include <stdlib.h>

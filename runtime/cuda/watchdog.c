@@ -8,7 +8,7 @@
 // Environment: HEDDLE_STALL_SECONDS (23, more than the limit for a silent rank: how long the device may take from one
 // completed collective to the next).
 #include "runtime/cuda/comms.h"
-#include "runtime/mesh.h"
+#include "runtime/world/mesh.h"
 #include "runtime/world/sockets.h"
 #include "runtime/world/world.h"
 #include "runtime/text.h"

@@ -1,7 +1,7 @@
 // The host executor: one zeroed arena per rank, and one thread per stream that runs its actions (streams.c), each
 // parallel inside. Copies asked for by `post` are made at once and queued for `collect`.
 #include "runtime/host/host.h"
-#include "runtime/mesh.h"
+#include "runtime/world/mesh.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,7 +5,7 @@
 // that a race detector sees a missing event as the race it is. That is why nothing here takes a common lock.
 #ifndef RUNTIME_HOST_HOST_H
 #define RUNTIME_HOST_HOST_H
-#include "runtime/guard.h"
+#include "runtime/base/guard.h"
 #include "runtime/world/world.h"
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1,9 +1,9 @@
 // Profiles: the begin and end of each action of the last step, as a Chrome trace with a process per rank and a thread
 // per stream, and as a page with a row for each of them.
 #include "runtime/host/host.h"
-#include "runtime/json.h"
-#include "runtime/summary.h"
-#include "runtime/timeline.h"
+#include "runtime/base/json.h"
+#include "runtime/log/summary.h"
+#include "runtime/log/timeline.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

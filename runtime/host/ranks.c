@@ -8,7 +8,7 @@
 // has freed it.
 #include "runtime/host/host.h"
 #include "runtime/host/scratch.h"
-#include "runtime/mesh.h"
+#include "runtime/world/mesh.h"
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>

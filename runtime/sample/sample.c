@@ -3,7 +3,7 @@
 #include "runtime/sample/sample.h"
 #include "runtime/sample/choose.h"
 #include "runtime/sample/logits.h"
-#include "runtime/signals.h"
+#include "runtime/run/signals.h"
 #include "runtime/text.h"
 #include <errno.h>
 #include <stdlib.h>

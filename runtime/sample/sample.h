@@ -1,7 +1,7 @@
 // Text that a model writes: a prompt, and the tokens that its logits choose one after another.
 #ifndef RUNTIME_SAMPLE_SAMPLE_H
 #define RUNTIME_SAMPLE_SAMPLE_H
-#include "runtime/options.h"
+#include "runtime/run/options.h"
 #include "runtime/world/world.h"
 
 typedef struct {

@@ -4,7 +4,7 @@
 // Environment: HEDDLE_PORT (where rank 0 listens), HEDDLE_GRACE_SECONDS (3: how long the others have to exit once a
 // rank has failed).
 #include "runtime/world/launch.h"
-#include "runtime/mesh.h"
+#include "runtime/world/mesh.h"
 #include "runtime/world/secret.h"
 #include "runtime/world/sockets.h"
 #include "runtime/text.h"

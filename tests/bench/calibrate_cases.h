@@ -1,7 +1,7 @@
 // What tests/bench/calibrate measures: one row a case. Each becomes a function that does the same action several times.
 #ifndef TESTS_BENCH_CALIBRATE_CASES_H
 #define TESTS_BENCH_CALIBRATE_CASES_H
-#include "ir/device_table.h"
+#include "ir/machine/device_table.h"
 
 typedef struct {
     FactId fact;          // the line that it measures, with its words
@@ -13,7 +13,7 @@ typedef struct {
     bool direct;          // outside any graph
     const char *impl;     // of attention
     const char *name;     // of the function
-    double flops, bytes;  // of one action, by ir/cost.h
+    double flops, bytes;  // of one action, by ir/machine/cost.h
     double seconds;       // of one action; 0: not measured
 } Case;
 typedef VEC(Case) Cases;

@@ -1,5 +1,5 @@
 // Any bytes as a config.json: it is refused, or every value has a key that finds it, and equals itself.
-#include "runtime/hub_config.h"
+#include "runtime/base/hub_config.h"
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

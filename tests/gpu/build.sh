@@ -9,7 +9,7 @@ build=$(realpath "${1:-build}")
 out=${2:-build/gpu}
 arch=${ARCH:-sm_90}
 mkdir -p "$out"
-cat frontend/*.c passes/*/*.c runtime/*.c | head -c 1000000 > "$out/text.txt"
+cat frontend/*/*.c passes/*/*.c runtime/*/*.c | head -c 1000000 > "$out/text.txt"
 python3 - "$out/tokens.bin" <<'P'
 import sys
 x, words = 1, bytearray()

@@ -10,7 +10,7 @@ tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 bad=0
 timeout 280 python3 tests/run/dropout.py "$build/bin/heddlec" --target=cuda || bad=1
-cat frontend/*.c passes/*/*.c | head -c 600000 > "$tmp/text.txt"
+cat frontend/*/*.c passes/*/*.c | head -c 600000 > "$tmp/text.txt"
 base="drop=0.1 layers=4 heads=4 dim=256 seq=256 vocab=256 train.batch=4 train.accumulate=2"
 i=0
 while read -r schedule; do

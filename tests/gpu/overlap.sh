@@ -29,7 +29,7 @@ build() {
 
 bits() {
   local s a g o first name
-  cat frontend/*.c passes/*/*.c | head -c 400000 > "$work/text.txt"
+  cat frontend/*/*.c passes/*/*.c | head -c 400000 > "$work/text.txt"
   for s in zero2 zero3; do
     for a in 2 4; do
       first=

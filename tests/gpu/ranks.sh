@@ -36,7 +36,7 @@ say() { printf '%-34s %s\n' "$1" "$2"; }
 fail() { say "$1" "FAIL: $2"; bad=1; }
 log() { echo "$out/$1.log"; }
 nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null | sort | uniq -c
-cat frontend/*.c passes/*/*.c runtime/*.c | head -c 400000 > "$work/text.txt"
+cat frontend/*/*.c passes/*/*.c runtime/*/*.c | head -c 400000 > "$work/text.txt"
 
 # build NAME SETTING...: a program from examples/tiny; many at once, collected by built
 build() {

@@ -7,7 +7,7 @@ cd "$(dirname "$0")/../.."
 build=$(realpath "${1:-build}")
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
-cat frontend/*.c passes/*/*.c | head -c 600000 > "$tmp/text.txt"
+cat frontend/*/*.c passes/*/*.c | head -c 600000 > "$tmp/text.txt"
 bad=0
 for compute in bf16 f32; do
   base="layers=4 heads=4 dim=256 seq=256 vocab=256 train.batch=4 train.accumulate=2 train.precision.compute=$compute"

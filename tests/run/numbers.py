@@ -72,7 +72,7 @@ def arguments(path):
 
 def settings(root):
     """The settings that take a number, and one that takes a pair or a call of numbers as it is written."""
-    text = open(os.path.join(root, "frontend/settings.def")).read()
+    text = open(os.path.join(root, "frontend/settings/settings.def")).read()
     for path, kind in re.findall(r'^SETTING\("([^"]+)",\s*(\w+)', text, re.M):
         if kind in ("INT", "FLOAT"):
             yield path, "{}"

@@ -154,8 +154,8 @@ def case_names():
     """Every setting of the train block is a name; anything else is refused before the run begins."""
     good(f"--data={text_file()}", "--steps=2", "--save=c")
     base = ["--data=data.txt", "--steps=2"]
-    rows = re.findall(r'^SETTING\("train\.([\w.]+)"', read(f"{compiled.programs.root}/frontend/settings.def").decode(),
-                      re.M)
+    table = read(f"{compiled.programs.root}/frontend/settings/settings.def").decode()
+    rows = re.findall(r'^SETTING\("train\.([\w.]+)"', table, re.M)
     check(len(rows) > 15, "settings.def has other rows:", rows)
     good(*base, "--resume=c", "--resume-with=" + ",".join(rows))
     good(*base, "--resume=c", "--resume-with=" + ",".join(f"train.{row}" for row in rows))

@@ -3,7 +3,7 @@
 // rank fail in a step: `fail` as a device does, `exit`, `kill`, or `stop` (it lives, and nothing more is heard from
 // it).
 #include "runtime/heddle.h"
-#include "runtime/mesh.h"
+#include "runtime/world/mesh.h"
 #include "runtime/world/world.h"
 #include <signal.h>
 #include <stdio.h>

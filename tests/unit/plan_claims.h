@@ -5,7 +5,7 @@
 #define TESTS_UNIT_PLAN_CLAIMS_H
 #include "ir/base/ints.h"
 #include "ir/mesh.h"
-#include "ir/workspace.h"
+#include "ir/machine/workspace.h"
 #include "tests/unit/plan_places.h"
 
 static Func *nth_func(Module *m, int n, bool kernels) {

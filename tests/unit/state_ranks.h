@@ -5,7 +5,7 @@
 #define TESTS_UNIT_STATE_RANKS_H
 #include "runtime/checkpoint/safetensors.h"
 #include "runtime/checkpoint/state.h"
-#include "runtime/mesh.h"
+#include "runtime/world/mesh.h"
 #include "runtime/world/world.h"
 #include "tests/unit/check.h"
 #include <math.h>

@@ -1,6 +1,6 @@
 // Device tables and the times that follow from them: the tables in the tree, points of their curves, and that nothing
 // gets faster by getting larger.
-#include "ir/device_table.h"
+#include "ir/machine/device_table.h"
 #include "tests/unit/check.h"
 #include <math.h>
 #include <stdlib.h>
@@ -64,7 +64,7 @@ TEST(tables_of_the_tree) {
 TEST(an_architecture_and_its_device_agree) {
     static const struct { int processors; const char *device; } archs[] = {
 #define ARCH(number, shared, processors, device) {processors, device},
-#include "ir/arch.def"
+#include "ir/machine/arch.def"
     };
     int tables = 0;
     for (size_t i = 0; i < sizeof archs / sizeof *archs; i++) {

@@ -1,5 +1,5 @@
 // What hd_host_memory_free makes of the files of a kernel: a folder stands for the root of the file system.
-#include "runtime/host_memory.h"
+#include "runtime/base/host_memory.h"
 #include "tests/unit/check.h"
 #include <stdio.h>
 #include <stdlib.h>

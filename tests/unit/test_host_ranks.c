@@ -1,7 +1,7 @@
 // The host executor with several streams and ranks, driven by programs written here: events, collectives bit for bit,
 // and what happens when ranks disagree, fail or leave. Nothing may hang: an alarm ends the test.
 #include "runtime/heddle.h"
-#include "runtime/mesh.h"
+#include "runtime/world/mesh.h"
 #include "runtime/heddle_host.h"
 #include "runtime/world/world.h"
 #include "tests/unit/check.h"

@@ -4,10 +4,10 @@
 //
 // Where the arenas say `guard`, all of this holds for the bytes that guard a storage, too.
 #include "passes/analysis/alignment.h"
-#include "ir/arch.h"
+#include "ir/machine/arch.h"
 #include "passes/analysis/live.h"
 #include "passes/verify/verify_plan.h"
-#include "ir/workspace.h"
+#include "ir/machine/workspace.h"
 #include "ir/base/ints.h"
 #include "ir/base/search.h"
 

@@ -1,0 +1,27 @@
+// What the rules of the language's functions share (builtins.c, builtins_experts.c).
+#ifndef FRONTEND_BUILTINS_BUILTINS_H
+#define FRONTEND_BUILTINS_BUILTINS_H
+#include "frontend/model/sema.h"
+
+enum { MAX_FORMALS = 10 };
+typedef struct { // a call: values by formal, BAD where absent
+    Span span;
+    const Instance *scope;
+    const Node *nodes[MAX_FORMALS];
+    Val v[MAX_FORMALS];
+} BoundArgs;
+
+static const Val bad = {0};
+
+static inline Val tensor(Value *v) { return v ? (Val){.kind = VAL_TENSOR, .tensor = v} : bad; }
+static inline bool given(const BoundArgs *a, int k) { return a->nodes[k] != NULL; }
+static inline const Type *type_at(const BoundArgs *a, int k) { return a->v[k].tensor->type; }
+
+// builtins_experts.c
+Val hd_call_top_k(Front *f, BoundArgs *a);
+Val hd_call_one_hot(Front *f, BoundArgs *a);
+Val hd_call_take(Front *f, BoundArgs *a);
+Val hd_call_dispatch(Front *f, BoundArgs *a);
+Val hd_call_grouped(Front *f, BoundArgs *a);
+Val hd_call_combine(Front *f, BoundArgs *a);
+#endif

@@ -1,0 +1,79 @@
+// The functions of the language for mixtures of experts.
+#include "frontend/builtins/builtins.h"
+
+static const Op *dispatch_of(const Value *v, int result) { // whose result it is; NULL: of none
+    return v->def && v->def->kind == OP_DISPATCH && v->def->out[result] == v ? v->def : NULL;
+}
+
+// The first n results of the op that made v, as a list.
+static Val results(Front *f, Value *v, int n) {
+    if (!v) return bad;
+    Val *list = HD_NEWN(f->arena, Val, n);
+    for (int i = 0; i < n; i++) list[i] = tensor(v->def->out[i]);
+    return (Val){.kind = VAL_LIST, .n = n, .list = list};
+}
+
+static bool integers(Front *f, const BoundArgs *a, int k, const char *what) {
+    if (type_at(a, k)->dtype == TY_I32) return true;
+    return hd_front_error(f, a->nodes[k]->span, "%s must be i32, not %s", what, hd_type_text(f->cx, type_at(a, k)));
+}
+
+Val hd_call_top_k(Front *f, BoundArgs *a) {
+    Attrs attrs = {0};
+    hd_set_int(f->cx, &attrs, A_K, a->v[1].i);
+    return results(f, hd_emit(f, a->span, OP_TOP_K, 1, &a->v[0].tensor, &attrs, NULL), 2);
+}
+
+// index == 0, 1, ..., n - 1, in f32, which holds integers up to 2^24.
+Val hd_call_one_hot(Front *f, BoundArgs *a) {
+    enum { EXACT = 1 << 24 };
+    const int64_t n = a->v[1].i;
+    const Type *t = type_at(a, 0);
+    if (!integers(f, a, 0, "one_hot: the index")) return bad;
+    if (n < 1 || n > EXACT || t->rank >= HD_MAX_RANK)
+        return hd_front_bad(f, a->nodes[1]->span, "one_hot: n = %lld for %s; it is 1 to %d, and makes one more axis",
+                            (long long)n, hd_type_text(f->cx, t), EXACT);
+    Type column = *t;
+    column.dim[column.rank++] = 1;
+    Attrs f32 = {0};
+    hd_set_word(f->cx, &f32, A_OUT, "f32");
+    Value *index = hd_emit(f, a->span, OP_RESHAPE, 1, &a->v[0].tensor, NULL,
+                           hd_type(f->cx, TY_I32, column.rank, column.dim));
+    if (index) index = hd_emit(f, a->span, OP_CAST, 1, &index, &f32, NULL);
+    Value *all = index ? hd_emit(f, a->span, OP_IOTA, 0, NULL, NULL, hd_type(f->cx, TY_I32, 1, &n)) : NULL;
+    if (all) all = hd_emit(f, a->span, OP_CAST, 1, &all, &f32, NULL);
+    return all ? tensor(hd_emit(f, a->span, OP_EQ, 2, (Value *[]){index, all}, NULL, NULL)) : bad;
+}
+
+// Of the source of a dispatch, the slots say where each row of x went.
+Val hd_call_take(Front *f, BoundArgs *a) {
+    if (!integers(f, a, 1, "take: the index")) return bad;
+    const Op *by = dispatch_of(a->v[1].tensor, 0);
+    const bool all = by && hd_type_rows(by->out[1]->type) == hd_type_rows(type_at(a, 0));
+    Value *in[] = {a->v[0].tensor, a->v[1].tensor, all ? by->out[1] : NULL};
+    return tensor(hd_emit(f, a->span, OP_TAKE, 2 + all, in, NULL, NULL));
+}
+
+Val hd_call_dispatch(Front *f, BoundArgs *a) {
+    Attrs attrs = {0};
+    if (!integers(f, a, 0, "dispatch: the choices")) return bad;
+    hd_set_int(f->cx, &attrs, A_EXPERTS, a->v[1].i);
+    return results(f, hd_emit(f, a->span, OP_DISPATCH, 1, &a->v[0].tensor, &attrs, NULL), 3);
+}
+
+Val hd_call_grouped(Front *f, BoundArgs *a) {
+    Attrs attrs = {0};
+    hd_set_flag(f->cx, &attrs, A_TB);
+    if (!integers(f, a, 2, "grouped: counts")) return bad;
+    Value *in[] = {a->v[0].tensor, a->v[1].tensor, a->v[2].tensor};
+    return tensor(hd_emit(f, a->span, OP_GROUPED, 3, in, &attrs, NULL));
+}
+
+Val hd_call_combine(Front *f, BoundArgs *a) {
+    const Op *by = dispatch_of(a->v[1].tensor, 1);
+    if (!by)
+        return hd_front_bad(f, a->nodes[1]->span,
+                            "combine needs the slots of a dispatch: let source, slots, counts = dispatch(...)");
+    Value *in[] = {a->v[0].tensor, by->out[1], a->v[2].tensor, by->out[3]};
+    return tensor(hd_emit(f, a->span, OP_COMBINE, 4, in, NULL, NULL));
+}

@@ -1,0 +1,87 @@
+// The optimizers, in the language itself, and how one becomes the kernel that `update` runs (ir/optimizer.h). A
+// function says what happens to one element and gives the new weights and states. An argument with a default is a
+// state, which begins as 0; any other one that is no number of every update is a setting, train.optimizer.NAME.
+// Settings are constant ops, so that what is computed of them is rounded to f32 op by op.
+#include "frontend/model/sema.h"
+#include "frontend/syntax/parser.h"
+#include "ir/optimizer.h"
+
+static const char texts[] =
+    "fn adamw(gradient, weights, lr, decay, correction1, correction2, beta1, beta2, eps, moment1 = 0, moment2 = 0) {\n"
+    "  let m = beta1 * moment1 + (1 - beta1) * gradient;\n"
+    "  let v = beta2 * moment2 + (1 - beta2) * gradient * gradient;\n"
+    "  let direction = m / correction1 / (sqrt(v / correction2) + eps);\n"
+    "  return weights - lr * (direction + decay * weights), m, v;\n"
+    "}\n"
+    "fn adam(gradient, weights, lr, decay, correction1, correction2, beta1, beta2, eps, moment1 = 0, moment2 = 0) {\n"
+    "  let g = gradient + decay * weights;\n"
+    "  let m = beta1 * moment1 + (1 - beta1) * g;\n"
+    "  let v = beta2 * moment2 + (1 - beta2) * g * g;\n"
+    "  return weights - lr * (m / correction1 / (sqrt(v / correction2) + eps)), m, v;\n"
+    "}\n"
+    "fn sgd(gradient, weights, lr, decay, momentum, nesterov, velocity = 0) {\n"
+    "  let g = gradient + decay * weights;\n"
+    "  let v = momentum * velocity + g;\n"
+    "  return weights - lr * where(nesterov, g + momentum * v, v), v;\n"
+    "}\n"
+    "fn lion(gradient, weights, lr, decay, beta1, beta2, moment1 = 0) {\n"
+    "  let direction = sign(beta1 * moment1 + (1 - beta1) * gradient);\n"
+    "  let m = beta2 * moment1 + (1 - beta2) * gradient;\n"
+    "  return weights - lr * (direction + decay * weights), m;\n"
+    "}\n";
+
+static int number_of(const char *name) { // OPT_STATE: it is none of every update's
+    int i = 0;
+    while (i < OPT_STATE && strcmp(hd_optimizer_argument(i), name) != 0) i++;
+    return i;
+}
+
+// The kernel's arguments and the constants of the settings, for the function's arguments.
+static void bind(Front *f, const Node *fn, Val *args) {
+    const Type *number = hd_type(f->cx, TY_F32, 0, NULL);
+    Value *given[OPT_STATE];
+    for (int i = 0; i < OPT_STATE; i++) given[i] = hd_arg_add(f->func, number, hd_optimizer_argument(i));
+    for (int k = 0; k < fn->c->n; k++) {
+        const Node *formal = fn->c->kids[k];
+        const int i = number_of(formal->name);
+        Value *v = i < OPT_STATE ? given[i]
+                   : formal->a   ? hd_arg_add(f->func, number, formal->name)
+                                 : hd_emit_const(f, fn->span, hd_settings_number(f, formal->name), number);
+        args[k] = (Val){.kind = VAL_TENSOR, .tensor = v};
+    }
+}
+
+bool hd_optimizer_takes(const Front *f, const char *setting) {
+    for (int k = 0; k < f->optimizer->c->n; k++)
+        if (!strcmp(f->optimizer->c->kids[k]->name, setting)) return true;
+    return false;
+}
+
+bool hd_lower_optimizer(Front *f) {
+    const Node *file = hd_parse_source(f->cx, PARSE_FILE, "optimizers", texts, strlen(texts), 1), *fn = NULL;
+    const char *name = hd_settings_word(f, A_OPTIMIZER);
+    for (int k = 0; file && k < file->n; k++)
+        if (!strcmp(file->kids[k]->name, name)) fn = file->kids[k];
+    if (!fn) HD_BUG("frontend/builtins/optimizers.c has no optimizer %s", name);
+    f->optimizer = fn;
+    if (!hd_settings_optimizer(f)) return false;
+    Func *loss = f->func;
+    f->func = hd_func_add(f->module, hd_free_name(f->module, name), true);
+    hd_set_kind(f->cx, &f->func->attrs, KIND_OPTIMIZER);
+    Val *args = HD_NEWN(f->arena, Val, fn->c->n + 1);
+    Frame frame = {.fn = fn, .call = fn->span, .path = "root"};
+    f->frame = &frame;
+    bind(f, fn, args);
+    const Val v = hd_lower_call(f, fn, args);
+    f->frame = NULL;
+    Value *out[1 + HD_MAX_STATES];
+    const int n = v.kind == VAL_LIST ? v.n : 1;
+    for (int k = 0; k < n && k <= HD_MAX_STATES; k++) out[k] = v.kind == VAL_LIST ? v.list[k].tensor : v.tensor;
+    hd_append(f->func, hd_op_new(f->func, OP_RETURN, n, out));
+    for (Op *o = f->func->first; o; o = o->next) o->loc = (Loc){0}, o->span = (Span){0};
+    hd_renumber(f->func);
+    if (v.kind == VAL_BAD || hd_optimizer_wrong(f->func))
+        HD_BUG("the optimizer %s in frontend/builtins/optimizers.c does not give the weights and its states", name);
+    f->func = loss;
+    return true;
+}

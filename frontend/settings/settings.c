@@ -1,0 +1,508 @@
+// The train and schedule blocks. Three layers are applied in order: the prelude's defaults, the file's blocks, the
+// --set options; a later layer replaces settings of an earlier one. settings.def lists every setting; a value that
+// cannot be executed yet is refused by name.
+#include "frontend/model/sema.h"
+#include "ir/mesh.h"
+#include "ir/optimizer.h"
+
+typedef enum { KIND_INT, KIND_POWER, KIND_FLOAT, KIND_WORD, KIND_PATHS, KIND_NAMED, KIND_PAIR, KIND_RATE } Kind;
+static const struct Row {
+    const char *path;
+    Kind kind;
+    AttrId attr;
+    double low, high;
+    const char *choices, *ready;
+} rows[] = {
+#define SETTING(path, kind, attr, low, high, choices, ready) {path, KIND_##kind, A_##attr, low, high, choices, ready},
+#include "frontend/settings/settings.def"
+#undef SETTING
+};
+enum { N_ROWS = sizeof rows / sizeof *rows };
+
+typedef struct { // the value of one row
+    int layer; // the layer that gave it: 1 defaults, 2 the file, 3 and up a --set
+    Span span;
+    Val v;            // INT, POWER, FLOAT
+    double pair[2];   // PAIR
+    const char *word; // WORD, RATE
+    Paths paths;      // PATHS, NAMED
+    bool none;        // PATHS: the word none was written
+} Setting;
+
+typedef struct Settings { Setting at[N_ROWS], defaults[N_ROWS]; } Settings;
+
+static int row_of(AttrId a) {
+    int k = 0;
+    while (k < N_ROWS && rows[k].attr != a) k++;
+    return k;
+}
+
+// --- finding the row of a name
+
+static bool starts_with(const char *s, const char *block) {
+    size_t n = strlen(block);
+    return !strncmp(s, block, n) && s[n] == '.';
+}
+
+// `train.lr` means `train.optimizer.lr`: the whole path, or the block and an end that only one row has.
+static int find_row(const char *path) {
+    int found = -1, hits = 0;
+    const char *dot = strchr(path, '.');
+    for (int k = 0; k < N_ROWS; k++) {
+        if (!strcmp(rows[k].path, path)) return k;
+        if (!dot || strncmp(rows[k].path, path, (size_t)(dot - path) + 1)) continue;
+        size_t have = strlen(rows[k].path), tail = strlen(dot);
+        if (have <= tail || strcmp(rows[k].path + have - tail, dot)) continue;
+        found = k;
+        hits++;
+    }
+    return hits == 1 ? found : -1;
+}
+
+bool hd_setting_names(const char *path, size_t n) {
+    for (int k = 0; k < N_ROWS; k++)
+        if (rows[k].kind == KIND_NAMED && strlen(rows[k].path) == n && !strncmp(rows[k].path, path, n)) return true;
+    return false;
+}
+
+// the path of the one setting that ends so: `train.batch` for `batch`; NULL: none, or several
+const char *hd_setting_called(const char *end) {
+    const char *found = NULL;
+    for (int k = 0; k < N_ROWS; k++) {
+        const char *dot = strrchr(rows[k].path, '.');
+        if (!dot || strcmp(dot + 1, end) != 0) continue;
+        if (found) return NULL;
+        found = rows[k].path;
+    }
+    return found;
+}
+
+// the innermost group around `path` that has settings: schedule.mesh of schedule.mesh.data; "": none has
+static const char *group_of(Front *f, const char *path) {
+    char *group = hd_sprintf(f->arena, "%s", path), *dot;
+    while ((dot = strrchr(group, '.'))) {
+        *dot = 0;
+        for (int k = 0; k < N_ROWS; k++)
+            if (starts_with(rows[k].path, group)) return group;
+    }
+    return "";
+}
+
+static void unknown_setting(Front *f, Span s, const char *path) {
+    Names names = {0};
+    const char *group = group_of(f, path);
+    for (int k = 0; k < N_ROWS; k++)
+        if (!*group || starts_with(rows[k].path, group)) hd_push(f->arena, &names, rows[k].path);
+    int elsewhere = find_row(path); // right name, wrong group
+    const char *hint = elsewhere >= 0 ? hd_sprintf(f->arena, "; did you mean '%s'?", rows[elsewhere].path)
+                                      : hd_suggest(f, path, &names);
+    hd_front_error(f, s, "no setting '%s'%s (there are: %s)", path, hint, hd_list_names(f, &names));
+}
+
+// --- values
+
+const char *hd_path_text(Front *f, const Node *n) {
+    if (n->kind == N_NAME) return n->name;
+    const char *of = n->kind == N_DOT || n->kind == N_INDEX ? hd_path_text(f, n->a) : NULL;
+    if (!of || n->kind == N_DOT) return of ? hd_internf(f->cx, "%s.%s", of, n->name) : NULL;
+    int64_t first, last;
+    if (hd_path_is_condition(n)) return hd_internf(f->cx, "%s[%s]", of, hd_front_text(f, n->b->span));
+    if (!hd_path_index(f, n, &first, &last)) return NULL;
+    if (n->b == n->c) return hd_internf(f->cx, "%s[%lld]", of, (long long)first);
+    return n->c ? hd_internf(f->cx, "%s[%lld..%lld]", of, (long long)first, (long long)last)
+                : hd_internf(f->cx, "%s[%lld..]", of, (long long)first);
+}
+
+static const char *given_text(Front *f, const Node *n) {
+    const char *path = hd_path_text(f, n);
+    if (path) return hd_sprintf(f->arena, "'%s'", path);
+    if (n->kind == N_LIST || n->kind == N_CALL || n->kind == N_NAMED || n->kind == N_INDEX) return "this";
+    Val v = hd_lower_expr(f, f->root, n);
+    return v.kind == VAL_BAD ? NULL : hd_val_text(f, v);
+}
+
+static bool in_words(const char *word, const char *words) {
+    size_t n = strlen(word);
+    for (const char *s = words; *s; s += strcspn(s, " "), s += *s == ' ')
+        if (!strncmp(s, word, n) && (s[n] == ' ' || !s[n])) return true;
+    return false;
+}
+
+static const char *with_commas(Front *f, const char *words) {
+    Out o = hd_out(f->arena);
+    for (const char *s = words; *s; s++) hd_printf(&o, *s == ' ' ? ", " : "%c", *s);
+    return o.text;
+}
+
+static const char *number_text(Front *f, double v) {
+    Out o = hd_out(f->arena);
+    hd_put_float(&o, v);
+    return o.text;
+}
+
+static bool wrong(Front *f, const struct Row *row, const Node *n, const char *needed) {
+    const char *got = given_text(f, n);
+    if (got) hd_front_error(f, n->span, "%s must be %s, not %s", row->path, needed, got);
+    return false;
+}
+
+static bool is_integer(const struct Row *row) { return row->kind == KIND_INT || row->kind == KIND_POWER; }
+
+// A number from low to high; an integer for INT and POWER, or a word of `choices`, which is 0. Names that are not
+// arguments of the model are words, not numbers.
+static bool read_number(Front *f, const struct Row *row, const Node *n, Val *v) {
+    bool integer = is_integer(row), power = row->kind == KIND_POWER, found = true;
+    if (integer && row->choices[0] && n->kind == N_NAME && in_words(n->name, row->choices)) {
+        *v = hd_val_int(0);
+        return true;
+    }
+    const char *needed =
+        integer ? hd_sprintf(f->arena, "%s%s%s from %lld to %lld", row->choices, row->choices[0] ? " or " : "",
+                             power ? "a power of two" : "an integer", (long long)row->low, (long long)row->high)
+                : hd_sprintf(f->arena, "a number from %s to %s", number_text(f, row->low), number_text(f, row->high));
+    if (n->kind == N_NAME) hd_find_arg(f, f->root, n->name, &found);
+    if (!found || n->kind == N_DOT || n->kind == N_LIST || n->kind == N_NAMED) return wrong(f, row, n, needed);
+    *v = hd_lower_expr(f, f->root, n);
+    if (v->kind == VAL_BAD) return false;
+    double x = hd_val_is_number(*v) ? hd_val_number(*v) : row->low - 1;
+    if (x < row->low || x > row->high || (integer && v->kind != VAL_INT) || (power && v->i & (v->i - 1)))
+        return wrong(f, row, n, needed);
+    if (!integer) *v = hd_val_float(x);
+    return true;
+}
+
+static bool one_value(Front *f, const struct Row *row, const Node *values, Span s, int n) {
+    if (values && values->n == n) return true;
+    return hd_front_error(f, values ? values->span : s, "%s takes %d value%s, not %d", row->path, n, n == 1 ? "" : "s",
+                          values ? values->n : 0);
+}
+
+static bool declares_module(const Node *list, const char *name) {
+    for (int k = 0; list && k < list->n; k++) {
+        const Node *n = list->kids[k];
+        if (n->kind == N_MODULE && n->name == name) return true;
+        if ((n->kind == N_MODULE || n->kind == N_MODEL) && declares_module(n, name)) return true;
+        if (n->kind == N_WHEN && (declares_module(n->b, name) || declares_module(n->c, name))) return true;
+    }
+    return false;
+}
+
+// `graph Block.attn, Head;`: a list of places instead of one of a few words.
+static bool is_list(const Front *f, const struct Row *row, const Node *values) {
+    if (row->high == 0 || !values || !values->n) return false;
+    const Node *n = values->kids[0];
+    return values->n > 1 || n->kind == N_DOT || n->kind == N_INDEX ||
+           (n->kind == N_NAME && (declares_module(f->user, n->name) || declares_module(f->prelude, n->name)));
+}
+
+static bool read_word(Front *f, const struct Row *row, const Node *n, const char **word) {
+    *word = hd_path_text(f, n);
+    if (*word && in_words(*word, row->choices)) {
+        if (!strcmp(*word, "zero0")) *word = hd_intern(f->cx, "none"); // two names of one strategy
+        return true;
+    }
+    return wrong(f, row, n,
+                 hd_sprintf(f->arena, "%s%s%s", strchr(row->choices, ' ') ? "one of " : "",
+                            with_commas(f, row->choices),
+                            row->high != 0 ? ", or names of modules such as Block.mlp" : ""));
+}
+
+static bool read_paths(Front *f, const struct Row *row, const Node *values, bool more, Setting *s) {
+    if (!more) s->paths = (Paths){0}, s->none = false;
+    for (int k = 0; k < values->n; k++) {
+        int errors = f->cx->diags.errors;
+        const char *path = hd_path_text(f, values->kids[k]);
+        if (!path && f->cx->diags.errors > errors) return false; // a wrong index
+        if (!path) return wrong(f, row, values->kids[k], "names of modules such as Block.mlp");
+        s->none |= !strcmp(path, "none");
+        if (strcmp(path, "none")) hd_push(f->arena, &s->paths, (const Node *)values->kids[k]);
+    }
+    return true;
+}
+
+// Names of parameters and modules as written: what they name is not known yet (frozen.c).
+static bool read_named(Front *f, const struct Row *row, const Node *values, bool more, Setting *s) {
+    if (!more) s->paths = (Paths){0};
+    for (int k = 0; k < values->n; k++) {
+        const Node *n = values->kids[k];
+        if (!hd_pattern(f, n)) return wrong(f, row, n, "names of parameters or modules, such as wte or \"*.bias\"");
+        if (n->kind != N_NAME || strcmp(n->name, "none") != 0) hd_push(f->arena, &s->paths, n);
+    }
+    return true;
+}
+
+// cosine(peak, warmup = w, total = n, floor = x), linear(the same), constant(x, warmup = w), or a number: the peak.
+static bool read_rate(Front *f, Settings *set, const struct Row *row, const Node *n, int layer) {
+    static const Formal formals[] = {{"peak", false}, {"warmup", true}, {"total", true}, {"floor", true}};
+    static const AttrId attrs[] = {A_LR_PEAK, A_LR_WARMUP, A_LR_TOTAL, A_LR_FLOOR};
+    Setting *rate = &set->at[row_of(A_LR)];
+    bool call = n->kind == N_CALL && n->a->kind == N_NAME && in_words(n->a->name, row->choices);
+    const Node *slots[4] = {n};
+    if (!call && (n->kind == N_CALL || n->kind == N_DOT || (n->kind == N_NAME && in_words(n->name, row->choices))))
+        return wrong(f, row, n, "constant(x), linear(...), cosine(...) or a number");
+    if (call && !hd_bind(f, n->span, n->a->name, 4, formals, n->n, n->kids, slots)) return false;
+    if (call && !slots[2] && strcmp(n->a->name, "constant"))
+        return hd_front_error(f, n->span, "%s needs argument 'total', the step at which it ends", n->a->name);
+    bool keep = !call && layer >= 3; // --set train.lr=3e-4 changes the peak of the file's schedule
+    if (!keep) rate->word = call ? n->a->name : "constant";
+    for (int k = 0; k < 4; k++) {
+        int at = row_of(attrs[k]);
+        Setting *s = &set->at[at];
+        if (!slots[k] && keep) continue;
+        s->v = is_integer(&rows[at]) ? hd_val_int(0) : hd_val_float(0);
+        s->layer = layer;
+        if (!slots[k]) continue;
+        s->span = slots[k]->span;
+        if (!read_number(f, &rows[at], slots[k], &s->v)) return false;
+    }
+    return true;
+}
+
+static bool read_value(Front *f, Settings *set, const struct Row *row, Setting *s, const Node *values, Span at,
+                       int layer, bool more) {
+    switch (row->kind) {
+    case KIND_INT:
+    case KIND_POWER:
+    case KIND_FLOAT: return one_value(f, row, values, at, 1) && read_number(f, row, values->kids[0], &s->v);
+    case KIND_WORD:
+        s->paths = (Paths){0};
+        s->word = "places";
+        if (is_list(f, row, values)) return read_paths(f, row, values, false, s);
+        return one_value(f, row, values, at, 1) && read_word(f, row, values->kids[0], &s->word);
+    case KIND_PATHS: return !values || read_paths(f, row, values, more, s);
+    case KIND_NAMED: return values ? read_named(f, row, values, more, s) : one_value(f, row, NULL, at, 1);
+    case KIND_RATE: return one_value(f, row, values, at, 1) && read_rate(f, set, row, values->kids[0], layer);
+    case KIND_PAIR:
+        if (!one_value(f, row, values, at, 2)) return false;
+        for (int k = 0; k < 2; k++) {
+            Val v;
+            if (!read_number(f, row, values->kids[k], &v)) return false;
+            s->pair[k] = hd_val_number(v);
+        }
+        return true;
+    }
+    return false;
+}
+
+static bool apply(Front *f, Settings *set, int k, const Node *item, int layer) {
+    Setting *s = &set->at[k];
+    bool again = s->layer == layer, listed = rows[k].kind == KIND_PATHS || rows[k].kind == KIND_NAMED;
+    if (again && !listed && layer == 2) {
+        hd_front_error(f, item->span, "%s is set twice", rows[k].path);
+        hd_note(f->cx, s->span, "first here");
+        return false;
+    }
+    s->layer = layer;
+    s->span =
+        item->a && item->a->n ? (Span){item->a->kids[0]->span.lo, item->a->kids[item->a->n - 1]->span.hi} : item->span;
+    return read_value(f, set, &rows[k], s, item->a, item->span, layer, again && listed);
+}
+
+// `precision { compute = bf16; }`, `fsdp zero3 { ... }`: the name of a group is part of the path of its settings.
+static bool read_items(Front *f, Settings *set, const char *prefix, const Node *block, int layer) {
+    bool ok = true;
+    for (int k = 0; k < block->n && !f->stop; k++) {
+        const Node *item = block->kids[k];
+        const char *path = hd_sprintf(f->arena, "%s.%s", prefix, item->name);
+        if (!strcmp(path, "train.optimizer.default")) path = prefix; // optimizer { default adamw { ... } }
+        if (!strcmp(path, "train.optimizer.group")) {
+            hd_push(f->arena, &f->groups, item);
+            continue;
+        }
+        bool group = false;
+        int row = -1;
+        for (int j = 0; j < N_ROWS; j++) {
+            if (!strcmp(rows[j].path, path)) row = j;
+            group |= starts_with(rows[j].path, path);
+        }
+        if (row < 0 && !(group && !item->a)) {
+            unknown_setting(f, item->span, path);
+            ok = false;
+            continue;
+        }
+        bool inside = false; // its value
+        for (int j = 0; !item->a && j < item->n; j++) inside |= !strcmp(item->kids[j]->name, "default");
+        if (row >= 0 && !inside) ok &= apply(f, set, row, item, layer);
+        if (item->n || group) ok &= read_items(f, set, path, item, layer);
+        else if (row < 0) ok = false;
+    }
+    return ok;
+}
+
+static bool read_file(Front *f, Settings *set, const Node *file, int layer) {
+    bool ok = true;
+    for (int k = 0; k < file->n; k++) {
+        const Node *n = file->kids[k];
+        if (n->kind == N_TRAIN) ok &= read_items(f, set, "train", n, layer);
+        if (n->kind == N_SCHEDULE) ok &= read_items(f, set, "schedule", n, layer);
+    }
+    return ok;
+}
+
+// --- checks of the whole
+
+static bool ready(Front *f, const struct Row *row, const Setting *s) {
+    if (!row->ready[0]) return true;
+    const char *value = row->kind == KIND_WORD  ? s->word
+                        : is_integer(row)        ? hd_sprintf(f->arena, "%lld", (long long)s->v.i)
+                        : s->paths.n            ? hd_path_text(f, s->paths.at[0])
+                                                : "none";
+    if (in_words(value, row->ready)) return true;
+    return hd_front_error(f, s->span, "%s = %s cannot be executed yet; supported now: %s", row->path, value,
+                          with_commas(f, row->ready));
+}
+
+static Mesh mesh_of(const Settings *set) { // the rows of the axes are one after another, in their order
+    Mesh mesh;
+    for (int a = 0; a < N_AXES; a++) mesh.size[a] = set->at[row_of(A_MESH) + a].v.i;
+    return mesh;
+}
+
+static bool check_mesh(Front *f, const Settings *set) {
+    const Setting *axes = &set->at[row_of(A_MESH)], *last = axes; // last: given
+    Mesh mesh = mesh_of(set);
+    double ranks = 1;
+    for (int a = 0; a < N_AXES; a++) {
+        ranks *= (double)mesh.size[a];
+        if (axes[a].layer > last->layer || axes[a].span.lo > last->span.lo) last = &axes[a];
+    }
+    if (ranks <= HD_MAX_RANKS) return true;
+    return hd_front_error(f, last->span, "a mesh of %s is %.0f ranks; at most %d can run",
+                          hd_mesh_text(f->arena, &mesh, false), ranks, HD_MAX_RANKS);
+}
+
+static bool check_rate(Front *f, const Settings *set) {
+    const Setting *rate = &set->at[row_of(A_LR)], *total = &set->at[row_of(A_LR_TOTAL)],
+                  *warmup = &set->at[row_of(A_LR_WARMUP)];
+    const Setting *peak = &set->at[row_of(A_LR_PEAK)], *floor_ = &set->at[row_of(A_LR_FLOOR)];
+    if (!strcmp(rate->word, "constant")) return true;
+    if (total->v.i < warmup->v.i || total->v.i < 1)
+        return hd_front_error(f, total->span,
+                              "the learning rate ends at step %lld, before its warmup of %lld steps does",
+                              (long long)total->v.i, (long long)warmup->v.i);
+    if (hd_val_number(floor_->v) <= hd_val_number(peak->v)) return true;
+    return hd_front_error(f, floor_->span.lo ? floor_->span : peak->span,
+                          "the learning rate's floor %s is above its peak %s", number_text(f, hd_val_number(floor_->v)),
+                          number_text(f, hd_val_number(peak->v)));
+}
+
+Settings *hd_settings_read(Front *f, Node *const *sets, int n_sets) {
+    Settings *set = HD_NEW(f->arena, Settings);
+    if (!read_file(f, set, f->prelude, 1)) HD_BUG("the defaults in frontend/builtins/builtin_modules.c are wrong");
+    for (int k = 0; k < N_ROWS; k++)
+        if (!set->at[k].layer) HD_BUG("%s has no default in frontend/builtins/builtin_modules.c", rows[k].path);
+    memcpy(set->defaults, set->at, sizeof set->at);
+    bool ok = read_file(f, set, f->user, 2);
+    for (int k = 0; k < n_sets; k++) {
+        if (!strchr(sets[k]->name, '.')) continue; // an argument of the model
+        int row = find_row(sets[k]->name);
+        if (row < 0) unknown_setting(f, sets[k]->span, sets[k]->name);
+        ok &= row >= 0 && apply(f, set, row, sets[k], 3 + k);
+    }
+    if (!ok) return NULL;
+    for (int k = 0; k < N_ROWS; k++) ok &= ready(f, &rows[k], &set->at[k]);
+    ok &= check_mesh(f, set);
+    return check_rate(f, set) && ok ? set : NULL;
+}
+
+// --- results
+
+const char *hd_settings_word(const Front *f, AttrId setting) { return f->settings->at[row_of(setting)].word; }
+
+double hd_settings_number(const Front *f, const char *name) {
+    if (!strncmp(name, "beta", 4)) return f->settings->at[row_of(A_BETAS)].pair[name[4] - '1'];
+    for (int k = 0; k < N_ROWS; k++)
+        if (starts_with(rows[k].path, "train.optimizer") && !strcmp(rows[k].path + strlen("train.optimizer."), name))
+            return hd_val_number(f->settings->at[k].v);
+    HD_BUG("an optimizer asks for train.optimizer.%s, which is no setting", name);
+}
+
+int64_t hd_settings_batch(const Front *f) { return f->settings->at[row_of(A_BATCH)].v.i; }
+const Paths *hd_settings_units(const Front *f) { return &f->settings->at[row_of(A_UNITS)].paths; }
+const Paths *hd_settings_paths(const Front *f, AttrId list) { return &f->settings->at[row_of(list)].paths; }
+
+// The path of a setting that the file or a --set gives another value than its default; NULL: none does. The default of
+// lists that are asked for is none.
+const char *hd_settings_given(const Front *f, AttrId setting, Span *at) {
+    const int k = row_of(setting);
+    const Setting *s = &f->settings->at[k], *given = &f->settings->defaults[k];
+    const bool word = rows[k].kind == KIND_WORD, list = rows[k].kind == KIND_PATHS || rows[k].kind == KIND_NAMED;
+    const bool same = list   ? !s->paths.n
+                      : word ? !strcmp(s->word, given->word)
+                             : hd_val_number(s->v) == hd_val_number(given->v);
+    *at = s->span;
+    return s->layer > 1 && !same ? rows[k].path : NULL;
+}
+
+static void emit_paths(Front *f, Attrs *attrs, const struct Row *row, const Paths *paths) {
+    NameIndex names = {0};
+    if (row->attr != A_UNITS) hd_paths_places(f, row->attr, &names);
+    else
+        for (int k = 0; k < paths->n; k++) hd_name_add(f->arena, &names, hd_path_text(f, paths->at[k]));
+    const AttrId list = row->attr == A_GRAPH ? A_CAPTURE : row->attr; // `graph` itself is a word
+    if (names.list.n) hd_set_words(f->cx, attrs, list, names.list.n, names.list.at);
+    if (list != A_RECOMPUTE) return;
+    NameIndex borders = {0};
+    hd_paths_borders(f, &borders);
+    if (borders.list.n) hd_set_words(f->cx, attrs, A_BORDERS, borders.list.n, borders.list.at);
+}
+
+// A setting of some optimizers is left out where the one at hand does not take it, and may not be given then.
+static bool takes(const Front *f, const struct Row *row) {
+    static const AttrId some[] = {A_BETAS, A_EPS, A_MOMENTUM, A_NESTEROV};
+    for (size_t i = 0; i < sizeof some / sizeof *some; i++)
+        if (row->attr == some[i])
+            return hd_optimizer_takes(f, row->attr == A_BETAS ? "beta1" : strrchr(row->path, '.') + 1);
+    return true;
+}
+
+bool hd_settings_optimizer(Front *f) {
+    const Settings *set = f->settings;
+    const Setting *of = &set->at[row_of(A_OPTIMIZER)];
+    bool ok = true;
+    for (int k = 0; k < N_ROWS; k++) {
+        const Setting *s = &set->at[k], *given = &set->defaults[k];
+        const bool pair = rows[k].kind == KIND_PAIR;
+        if (s->layer < 2 || takes(f, &rows[k])) continue;
+        if (pair ? s->pair[0] == given->pair[0] && s->pair[1] == given->pair[1]
+                 : hd_val_number(s->v) == hd_val_number(given->v)) continue;
+        ok = hd_front_error(f, s->span, "%s is no setting of optimizer %s", rows[k].path, of->word);
+        if (of->layer > 2 && s->layer == 2)
+            hd_note(f->cx, of->span, "chosen here, while the file gives a value that would mean nothing; its default, "
+                                     "by another --set, is accepted");
+    }
+    return ok;
+}
+
+void hd_settings_emit(Front *f) {
+    Attrs *train = &hd_config(f->module, "train")->attrs, *schedule = &hd_config(f->module, "schedule")->attrs;
+    Mesh mesh = mesh_of(f->settings);
+    hd_set_mesh(f->cx, schedule, &mesh);
+    hd_paths_check(f);
+    hd_layers_emit(f, schedule);
+    for (int k = 0; k < N_ROWS; k++) {
+        const struct Row *row = &rows[k];
+        const Setting *s = &f->settings->at[k];
+        if (!takes(f, row)) continue;
+        Attrs *attrs = starts_with(row->path, "train") ? train : schedule;
+        switch (row->kind) {
+        case KIND_INT:
+        case KIND_POWER:
+            if (row->attr == A_MESH || (row->choices[0] && !s->v.i)) break; // a word: the attribute is absent
+            hd_set_int(f->cx, attrs, row->attr, s->v.i);
+            break;
+        case KIND_FLOAT: hd_set_float(f->cx, attrs, row->attr, hd_val_number(s->v)); break;
+        case KIND_PAIR: hd_set_floats(f->cx, attrs, row->attr, 2, s->pair); break;
+        case KIND_NAMED: break; // frozen.c
+        case KIND_PATHS:
+            emit_paths(f, attrs, row, &s->paths);
+            if (row->attr == A_OFFLOAD && !s->paths.n && s->none) hd_set_flag(f->cx, attrs, A_NO_OFFLOAD);
+            break;
+        default:
+            if (row->low != 0 && !strncmp(row->choices, s->word, strcspn(row->choices, " "))) break;
+            hd_set_word(f->cx, attrs, row->attr, s->word);
+            if (s->paths.n) emit_paths(f, attrs, row, &s->paths);
+        }
+    }
+    hd_effects_warn(f, train, schedule);
+}

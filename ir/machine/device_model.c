@@ -1,0 +1,320 @@
+// Times from a device table. See device_model.h.
+//
+// Between two points of a curve the logarithm of the time is linear in the logarithm of the size, and likewise between
+// two curves. Before the first point the time is that of the first; after the last one it grows in proportion.
+#include "ir/machine/device_model.h"
+#include "ir/machine/cost.h"
+#include "ir/machine/device_table.h"
+#include "ir/shapes.h"
+#include <math.h>
+#include <string.h>
+
+static double between(double x, double x0, double y0, double x1, double y1) {
+    return y0 * exp(log(y1 / y0) * log(x / x0) / log(x1 / x0));
+}
+
+double hd_curve(const FactLine *l, double at, bool clamp) {
+    const Point *p = l->points, *last = p + l->n - 1;
+    if (at <= p->at) return p->is;
+    if (at >= last->at) return clamp ? last->is : last->is * at / last->at;
+    while (p[1].at < at) p++;
+    return between(at, p[0].at, p[0].is, p[1].at, p[1].is);
+}
+
+static double number(const DeviceModel *d, FactId f) { return d->lines[d->first[f]].value; }
+
+static double number_or(const DeviceModel *d, FactId f, double otherwise) {
+    return d->first[f] < d->first[f + 1] ? number(d, f) : otherwise;
+}
+
+static bool has_words(const FactLine *l, const char *const *words) {
+    for (int i = 0; i < FACT_WORDS && words[i]; i++)
+        if (strcmp(l->word[i], words[i]) != 0) return false;
+    return true;
+}
+
+// The lines of a fact with these words, which follow each other.
+static int lines_of(const DeviceModel *d, FactId f, const char *const *words, const FactLine **first) {
+    int i = d->first[f], n = 0;
+    while (i < d->first[f + 1] && !has_words(&d->lines[i], words)) i++;
+    *first = &d->lines[i];
+    while (i + n < d->first[f + 1] && has_words(&d->lines[i + n], words)) n++;
+    return n;
+}
+
+// At `at` on the curve for `number`, between those of the lines.
+static double surface(const FactLine *l, int n, double number, double at, bool clamp) {
+    if (number <= l->number || n == 1) return hd_curve(l, at, clamp);
+    const FactLine *last = l + n - 1;
+    if (number >= last->number) return hd_curve(last, at, clamp);
+    while (l[1].number < number) l++;
+    return between(number, l[0].number, hd_curve(l, at, clamp), l[1].number, hd_curve(l + 1, at, clamp));
+}
+
+static double up_to_128(int64_t n) { return (double)((n + 127) / 128 * 128); }
+
+// Whose lines hold for operands of this type: those of its row's rate. A table need not have any for types of one byte;
+// those of bf16 hold then.
+static DType table_type(const DeviceModel *d, DType t) {
+    const DType rate = hd_dtype_info(t)->rate;
+    return hd_dtype_is_fp8(rate) && !(d->peak[rate] > 0) ? TY_BF16 : rate;
+}
+
+// What the power limit adds to work of so many operations, where the table does not say what energy it takes.
+static double sustained(const DeviceModel *d, DType t, double flops) {
+    return hd_model_power(d) > 0 ? 0 : (1 / number(d, FACT_SUSTAINED) - 1) * flops / d->peak[t];
+}
+
+double hd_model_rows(const DeviceModel *d, double bytes) {
+    return 1e-6 * hd_curve(&d->lines[d->first[FACT_ROWS]], bytes, false);
+}
+
+static double product(const DeviceModel *d, const Op *o, double flops, double bytes) {
+    const Product p = hd_product(o);
+    const DType t = table_type(d, o->in[0]->type->dtype);
+    const char *words[FACT_WORDS] = {hd_dtype_text(t)};
+    const FactLine *l;
+    const int n = lines_of(d, FACT_PRODUCT, words, &l);
+    const double results = (double)p.batches * up_to_128(p.m) * up_to_128(p.n), most = l[n - 1].number;
+    double us = surface(l, n, results, (double)p.k, false);
+    if (results > most) us *= results / most;
+    const double moved = 1e6 * hd_model_rows(d, bytes);
+    return 1e-6 * ((us > moved ? us : moved) + sustained(d, t, flops));
+}
+
+// A rate holds when the device is full: a block of 128 queries of one head is the work of a multiprocessor.
+static double attention(const DeviceModel *d, const Op *o, double flops, double bytes HD_UNUSED) {
+    const AttentionShape s = hd_attention_shape(o);
+    const DType t = table_type(d, s.dtype);
+    const char *words[FACT_WORDS] = {hd_word(&o->attrs, A_IMPL, "generated"), s.grad ? "backward" : "forward",
+                                     hd_dtype_text(t)};
+    const FactLine *l;
+    int n = lines_of(d, FACT_ATTENTION, words, &l);
+    static const char *const like[] = {"tensor_cores", "generated"};
+    for (int i = strcmp(words[0], "generated") ? 0 : 1; !n && i < 2; i++) { // one that the table does not know
+        words[0] = like[i];
+        n = lines_of(d, FACT_ATTENTION, words, &l);
+    }
+    const double rate = surface(l, n, (double)s.size, (double)s.seq, true) * 1e6; // operations a microsecond
+    const double blocks = (double)(s.batch * s.heads * ((s.seq + 127) / 128)), sms = number(d, FACT_SMS);
+    const double full = blocks < sms ? flops * sms / blocks : flops;
+    return hd_model_rows(d, 0) + 1e-6 * (full / rate + sustained(d, t, flops));
+}
+
+static double share(const DeviceModel *d, const Op *o) { // of a kernel: that of its slowest op
+    const FactLine *l;
+    const char *words[FACT_WORDS] = {hd_op_info(o->kind)->mnemonic};
+    double least = lines_of(d, FACT_SHARE, words, &l) ? l->value : 1;
+    const Func *k = hd_launched(o);
+    for (const Op *b = k ? k->first : NULL; b; b = b->next) {
+        const double s = share(d, b);
+        least = s < least ? s : least;
+    }
+    return least;
+}
+
+static const FactId collective_fact[N_OPS] = {
+#define COLLECTIVE(id, inverse, moves, sums, fact, name) [OP_##id] = FACT_##fact,
+#include "ir/collectives.def"
+};
+
+double hd_model_collective(const DeviceModel *d, OpKind kind, int64_t ranks, double bytes) {
+    const FactId f = collective_fact[kind];
+    const FactLine *l = &d->lines[d->first[f]];
+    const int n = d->first[f + 1] - d->first[f];
+    const double most = l[n - 1].number, us = surface(l, n, (double)ranks, bytes, false);
+    // more ranks than were measured: the bytes at the same rate, the way around the ring so much longer
+    return 1e-6 * (us + ((double)ranks > most ? hd_curve(&l[n - 1], 0, false) * ((double)ranks / most - 1) : 0));
+}
+
+int64_t hd_model_most_ranks(const DeviceModel *d, OpKind kind) {
+    return (int64_t)d->lines[d->first[collective_fact[kind] + 1] - 1].number;
+}
+
+double hd_model_copy(const DeviceModel *d, CopyWay way, double bytes, bool both) {
+    static const char *const names[N_COPY_WAYS] = {"within", "to-host", "to-device"};
+    const char *words[FACT_WORDS] = {names[way]};
+    const FactLine *l;
+    lines_of(d, FACT_COPY, words, &l);
+    const double us = hd_curve(l, bytes, false);
+    return 1e-6 * (both && way != COPY_WITHIN ? us / number(d, FACT_BOTH_WAYS) : us);
+}
+
+// --- ops
+
+// The space of the value or buffer that a copy reads or writes.
+static Space space_of(const Value *v) {
+    const Op *by = v->def;
+    while (by && hd_op_is(by, TRAIT_ALIAS) && by->n_in) by = by->in[0]->def;
+    const Symbol *s = by ? hd_named(by, A_BUFFER) : NULL;
+    if (by && hd_op_is(by, TRAIT_COPIES)) return hd_space(&by->attrs);
+    return s ? hd_space(&s->attrs) : SPACE_DEVICE;
+}
+
+static Space space_read(const Op *o) {
+    const Symbol *s = hd_named(o, A_BUFFER);
+    return s ? hd_space(&s->attrs) : space_of(o->in[0]);
+}
+
+static Space space_written(const Op *o) {
+    const Symbol *s = hd_named(o, A_INTO);
+    return hd_space(s ? &s->attrs : &o->attrs);
+}
+
+CopyWay hd_copy_way(const Op *o) {
+    const Space from = space_read(o), to = space_written(o);
+    return from == to ? COPY_WITHIN : to == SPACE_HOST ? COPY_TO_HOST : COPY_TO_DEVICE;
+}
+
+static double bytes_read(const Op *o) {
+    const Symbol *s = hd_named(o, A_BUFFER);
+    return (double)hd_type_bytes(o->n_in ? o->in[0]->type : s->type);
+}
+
+int64_t hd_collective_ranks(const Op *o) {
+    const double to = (double)hd_type_count(hd_result_type(o, 0));
+    const double from = (double)hd_type_count(o->n_in ? o->in[0]->type : hd_named(o, A_BUFFER)->type);
+    return (int64_t)((from < to ? to / from : from / to) + 0.5);
+}
+
+static double collective(const DeviceModel *d, const Op *o, double flops HD_UNUSED, double bytes) {
+    const int64_t ranks = hd_collective_ranks(o);
+    const double rounded = (double)hd_type_bytes(hd_result_type(o, 0)) / (double)ranks; // what `out` writes first
+    const double casts = hd_has(&o->attrs, A_OUT) ? hd_model_rows(d, bytes_read(o) + rounded) : 0;
+    if (ranks > 1) return casts + hd_model_collective(d, o->kind, ranks, bytes);
+    return casts > 0 ? casts : hd_model_copy(d, COPY_WITHIN, bytes_read(o), false);
+}
+
+static bool does_nothing(const Op *o) {
+    return hd_op_is(o, TRAIT_ALIAS | TRAIT_SOURCE | TRAIT_SYNC | TRAIT_RETURN | TRAIT_IDLE);
+}
+
+// What ops of a kind of work take: the first row with a trait of the op.
+typedef struct {
+    unsigned trait;
+    double (*seconds)(const DeviceModel *d, const Op *o, double flops, double bytes);
+    double (*picojoules)(const DeviceModel *d, const Op *o, double flops, double bytes);
+    DType (*multiplied)(const Op *o); // the type of what tensor cores multiply; NULL: they do not work
+} WorkCost;
+static const WorkCost *work_cost(const Op *o);
+
+static double copy(const DeviceModel *d, const Op *o, double flops HD_UNUSED, double bytes HD_UNUSED) {
+    return hd_model_copy(d, hd_copy_way(o), bytes_read(o), false);
+}
+
+static double rows(const DeviceModel *d, const Op *o, double flops HD_UNUSED, double bytes) {
+    return hd_model_rows(d, bytes / share(d, o));
+}
+
+double hd_model_seconds(const DeviceModel *d, const Op *o) {
+    double flops, bytes;
+    if (does_nothing(o)) return 0;
+    hd_cost(o, &flops, &bytes);
+    return work_cost(o)->seconds(d, o, flops, bytes);
+}
+
+// --- energy
+
+static double picojoules(const DeviceModel *d, const char *kind) {
+    const char *words[FACT_WORDS] = {kind};
+    const FactLine *l;
+    return lines_of(d, FACT_ENERGY, words, &l) ? l->value : 0;
+}
+
+// Of products, whose operands the tensor cores read, with what a product of its own size moves.
+static double multiplied_energy(const DeviceModel *d, DType t, double flops, double bytes) {
+    const double worked = table_type(d, t) == TY_BF16 ? flops * picojoules(d, "product") : 0;
+    const double moved = bytes * picojoules(d, "rows");
+    return worked > moved ? worked : moved;
+}
+
+static double attention_energy(const DeviceModel *d, const Op *o, double flops, double bytes) {
+    const AttentionShape s = hd_attention_shape(o);
+    const double pairs = hd_attention_pairs(&s) * (double)s.batch * (double)s.heads, products = s.grad ? 5 : 2;
+    return multiplied_energy(d, s.dtype, flops, bytes) + pairs * products * picojoules(d, "scores");
+}
+
+static DType multiplied(const Op *o) { return o->in[0]->type->dtype; }
+static DType attended(const Op *o) { return hd_attention_shape(o).dtype; }
+
+static double product_energy(const DeviceModel *d, const Op *o, double flops, double bytes) {
+    return multiplied_energy(d, multiplied(o), flops, bytes);
+}
+
+static double collective_energy(const DeviceModel *d, const Op *o, double flops HD_UNUSED, double bytes) {
+    const double moved = bytes * picojoules(d, hd_collective_ranks(o) > 1 ? "collective" : "rows");
+    return hd_has(&o->attrs, A_OUT) ? moved + bytes_read(o) * picojoules(d, "rows") : moved;
+}
+
+static double copy_energy(const DeviceModel *d, const Op *o, double flops HD_UNUSED, double bytes HD_UNUSED) {
+    return hd_copy_way(o) == COPY_WITHIN ? 2 * bytes_read(o) * picojoules(d, "rows")
+                                         : bytes_read(o) * picojoules(d, "copy");
+}
+
+static double rows_energy(const DeviceModel *d, const Op *o, double flops HD_UNUSED, double bytes) {
+    return bytes / share(d, o) * picojoules(d, "rows"); // a slower kernel draws as much power
+}
+
+static const WorkCost *work_cost(const Op *o) {
+    static const WorkCost costs[] = {{TRAIT_MATMUL, product, product_energy, multiplied},
+                                     {TRAIT_ATTENTION, attention, attention_energy, attended},
+                                     {TRAIT_COLLECTIVE, collective, collective_energy, NULL},
+                                     {TRAIT_COPIES, copy, copy_energy, NULL},
+                                     {~0u, rows, rows_energy, NULL}};
+    const WorkCost *c = costs;
+    while (!hd_op_is(o, c->trait)) c++;
+    return c;
+}
+
+double hd_model_joules(const DeviceModel *d, const Op *o) {
+    double flops, bytes;
+    if (does_nothing(o)) return 0;
+    hd_cost(o, &flops, &bytes);
+    return 1e-12 * work_cost(o)->picojoules(d, o, flops, bytes);
+}
+
+// --- floors
+
+// Bytes a microsecond at the end of a curve.
+static double fastest(const FactLine *l) {
+    const Point *last = l->points + l->n - 1;
+    return last->at / last->is;
+}
+
+// Microseconds that the bytes of an op take at least.
+static double path_floor(const DeviceModel *d, const Op *o, double bytes) {
+    const FactLine *l;
+    if (hd_op_is(o, TRAIT_COLLECTIVE) && hd_collective_ranks(o) > 1) {
+        const FactId f = collective_fact[o->kind];
+        const FactLine *last = &d->lines[d->first[f + 1] - 1];
+        for (l = &d->lines[d->first[f]]; l < last && l->number < (double)hd_collective_ranks(o);) l++;
+        return bytes / fastest(l);
+    }
+    if (hd_op_is(o, TRAIT_COPIES) && hd_copy_way(o) != COPY_WITHIN) {
+        const char *words[FACT_WORDS] = {hd_copy_way(o) == COPY_TO_HOST ? "to-host" : "to-device"};
+        lines_of(d, FACT_COPY, words, &l);
+        return bytes_read(o) / fastest(l);
+    }
+    return bytes / fastest(&d->lines[d->first[FACT_ROWS]]);
+}
+
+double hd_model_floor(const DeviceModel *d, const Op *o) {
+    double flops, bytes;
+    if (does_nothing(o)) return 0;
+    hd_cost(o, &flops, &bytes);
+    const double moved = path_floor(d, o, bytes);
+    const WorkCost *c = work_cost(o);
+    const double worked = c->multiplied ? flops / d->peak[table_type(d, c->multiplied(o))] : 0;
+    return 1e-6 * (moved > worked ? moved : worked);
+}
+
+int64_t hd_model_multiprocessors(const DeviceModel *d) { return (int64_t)number(d, FACT_SMS); }
+double hd_model_direct(const DeviceModel *d) { return 1e-6 * number(d, FACT_DIRECT); }
+double hd_model_graph(const DeviceModel *d) { return 1e-6 * number(d, FACT_GRAPH); }
+double hd_model_beside(const DeviceModel *d) { return number(d, FACT_BESIDE); }
+double hd_model_beside_copy(const DeviceModel *d) { return number_or(d, FACT_BESIDE_COPY, 1); }
+double hd_model_power(const DeviceModel *d) { return number_or(d, FACT_POWER, 0); }
+double hd_model_power_window(const DeviceModel *d) { return 1e-3 * number_or(d, FACT_WINDOW, 0); }
+double hd_model_both_ways(const DeviceModel *d) { return number(d, FACT_BOTH_WAYS); }
+const char *hd_model_name(const DeviceModel *d) { return d->lines[d->first[FACT_NAME]].text; }
+const char *hd_model_from(const DeviceModel *d) { return d->lines[d->first[FACT_FROM]].text; }

@@ -1,0 +1,41 @@
+// How long actions take on a device: pure functions of a table (devices/README.md) and an op. Times are those in a
+// captured graph, from the end of the action before on the stream to the end of this one, with nothing beside it.
+// Seconds never fall when an op gets larger.
+#ifndef IR_MACHINE_DEVICE_MODEL_H
+#define IR_MACHINE_DEVICE_MODEL_H
+#include "ir/ir.h"
+
+typedef struct DeviceModel DeviceModel;
+typedef enum { COPY_WITHIN, COPY_TO_HOST, COPY_TO_DEVICE, N_COPY_WAYS } CopyWay;
+
+// The table of a module: that of Ctx.device_path, else the one in the tree for the architecture of `config @target`.
+// NULL: there is none for this target, or it has errors, which are reported. Read once a context.
+const DeviceModel *hd_model(const Module *m);
+const DeviceModel *hd_model_parse(Ctx *cx, const char *name, const char *text, size_t n); // NULL after errors
+
+double hd_model_seconds(const DeviceModel *d, const Op *o); // of an op of any stage; 0: it does nothing by itself
+// The energy that an op takes where the device is at its power limit; 0 where the table does not say.
+double hd_model_joules(const DeviceModel *d, const Op *o);
+double hd_model_power(const DeviceModel *d); // watts; 0: the table does not say
+double hd_model_power_window(const DeviceModel *d); // seconds over which it holds that power; 0: over a step
+// What such a device cannot go below: the op's operations at the fastest of the table's products, its bytes at the
+// fastest of memory or of the link that they cross. 0: it does nothing by itself.
+double hd_model_floor(const DeviceModel *d, const Op *o);
+// both: while another copy runs the other way between host and device
+double hd_model_copy(const DeviceModel *d, CopyWay way, double bytes, bool both);
+// kind: OP_ALL_GATHER or OP_REDUCE_SCATTER; bytes: that each rank receives
+double hd_model_collective(const DeviceModel *d, OpKind kind, int64_t ranks, double bytes);
+double hd_model_rows(const DeviceModel *d, double bytes);   // of a kernel that moves so many bytes
+CopyWay hd_copy_way(const Op *o);                           // of copy
+int64_t hd_collective_ranks(const Op *o);                   // of all_gather and reduce_scatter
+
+int64_t hd_model_multiprocessors(const DeviceModel *d);
+double hd_model_direct(const DeviceModel *d);  // seconds of the host for each action outside a graph
+double hd_model_graph(const DeviceModel *d);   // seconds to launch a graph
+double hd_model_beside(const DeviceModel *d);  // see beside-collective
+double hd_model_beside_copy(const DeviceModel *d);
+double hd_model_both_ways(const DeviceModel *d);
+int64_t hd_model_most_ranks(const DeviceModel *d, OpKind kind); // to which its lines go; more are extrapolated
+const char *hd_model_name(const DeviceModel *d);
+const char *hd_model_from(const DeviceModel *d);
+#endif

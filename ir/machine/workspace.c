@@ -1,0 +1,94 @@
+// The workspace column of ops.def (workspace.h). Each rule says in its comment what is kept there.
+#include "ir/machine/workspace.h"
+#include "ir/base/ints.h"
+#include "ir/shapes.h"
+#include "ir/ssd.h"
+
+static Workspace exactly(int64_t bytes) { return (Workspace){bytes, bytes}; }
+
+// cuda: what cuBLASLt is offered; its documentation asks for 32 MiB on Hopper, and it makes do with less. host:
+// nothing, narrower factors are converted a tile at a time in memory of each thread.
+static Workspace workspace_gemm(const Op *o HD_UNUSED, bool cuda) { return (Workspace){0, cuda ? 32 << 20 : 0}; }
+
+// Partial sums of a kernel's column results: an f32 row for each hd_partial_rows of the iteration space (see
+// passes/fuse/fuse.c).
+static Workspace workspace_launch(const Op *o, bool cuda HD_UNUSED) {
+    const Func *k = hd_launched(o);
+    const Op *ret = k && hd_kind(&k->attrs) == KIND_ROWS ? hd_return(k) : NULL;
+    int64_t n = 0, rows = k ? hd_int(&k->attrs, A_ROWS, 1) : 1, cols = k ? hd_int(&k->attrs, A_COLS, 1) : 1;
+    for (int i = 0; ret && i < ret->n_in; i++)
+        if (hd_result_class(ret->in[i]) == 'c' && hd_type_count(ret->in[i]->type) == cols)
+            n += hd_ceil_div(rows, hd_partial_rows(rows)) * cols * 4;
+    return exactly(n);
+}
+
+// The backward pass needs rowsum(dout * o), f32 [batch, heads, seq]. cuDNN is offered what every plan of it asks for
+// and, in the backward pass, the matrix of the repeatable one, and dk, dv before heads share them. wgmma_ordered adds
+// dq up there.
+static Workspace workspace_attention(const Op *o, bool cuda HD_UNUSED) {
+    AttentionShape s = hd_attention_shape(o);
+    Workspace w = exactly(s.grad ? s.batch * s.heads * s.seq * 4 : 0);
+    if (!strcmp(hd_word(&o->attrs, A_IMPL, ""), "wgmma_ordered")) return exactly(hd_attention_ordered_bytes(&s));
+    if (strcmp(hd_word(&o->attrs, A_IMPL, ""), "cudnn")) return w;
+    w.good += 1024;
+    // a matrix beyond any memory is not asked for, and its size might not be a number here
+    const bool thinkable = (double)(s.batch * s.heads * s.seq) * (double)s.seq < 0x1p56;
+    if (s.grad && thinkable) w.good += s.batch * s.heads * s.seq * s.seq * 2;
+    if (s.grad && s.kv_heads < s.heads) w.good += 4 * s.batch * s.heads * s.seq * s.size;
+    return w;
+}
+
+// cuda: SsdSpace. host, in f32: the states that come into chunks; backward also the gradients of those that leave them,
+// the scores of chunks and their gradients, db, dc and the parts of da and dd (runtime/host/ssd.c).
+static Workspace workspace_ssd(const Op *o, bool cuda) {
+    const SsdShape s = hd_ssd_shape(o);
+    const int64_t chunks = s.batch * s.chunks, states = chunks * s.heads * s.size * s.state;
+    const int64_t more = 2 * chunks * s.groups * s.chunk * s.chunk + 2 * s.batch * s.seq * s.groups * s.state +
+                         2 * chunks * s.heads;
+    if (cuda) return exactly(hd_ssd_space(&s).all * 4);
+    return exactly((s.grad ? 2 * states + more : states) * 4);
+}
+
+// A loss for each row, for the mean in order.
+static Workspace workspace_cross_entropy(const Op *o, bool cuda HD_UNUSED) {
+    return exactly(hd_type_rows(o->in[0]->type) * 4);
+}
+
+// Positions by index, in integers. host: the first position of each row of the table, and the next of each position.
+// cuda, for a sort (see codegen/cuda/templates/embedding_grad.cu): counts and starts by row of the table, rows with
+// many positions, positions before and after the sort.
+static Workspace workspace_embedding_grad(const Op *o, bool cuda) {
+    int64_t rows = hd_table_rows(o), n = hd_type_count(o->in[1]->type);
+    return exactly((cuda ? 2 * rows + 2 + n / 16 + 1 + 2 * n : rows + n) * 4);
+}
+
+// host: its rows in f32.
+static Workspace workspace_top_k(const Op *o, bool cuda) {
+    return exactly(cuda ? 0 : hd_type_count(o->in[0]->type) * 4);
+}
+
+// host: the next row and the end of each expert.
+static Workspace workspace_dispatch(const Op *o, bool cuda) {
+    return exactly(cuda ? 0 : hd_int(&o->attrs, A_EXPERTS, 0) * 8);
+}
+
+// One f64 partial sum for each block of each buffer.
+static Workspace workspace_grad_norm(const Op *o, bool cuda HD_UNUSED) {
+    int64_t n = 0;
+    const Attr *b = hd_attr(&o->attrs, A_BUFFERS);
+    for (int i = 0; i < b->n; i++)
+        n += hd_ceil_div(hd_type_count(hd_symbol_find(o->func->module, b->strs[i])->type), HD_NORM_BLOCK);
+    return exactly(n * 8);
+}
+
+static const struct { OpKind of; Workspace (*rule)(const Op *, bool); } rules[N_OPS] = {
+#define OP(id, mnemonic, n_in, n_out, attrs, fields, doc) [OP_##id] = {.of = OP_##id, fields},
+#define workspace(x) .rule = workspace_##x,
+#include "ir/ops.def"
+};
+
+Workspace hd_workspace(const Op *o, bool cuda) {
+    Workspace w = rules[o->kind].rule ? rules[o->kind].rule(o, cuda) : (Workspace){0, 0};
+    w.good = hd_align(w.good);
+    return w;
+}

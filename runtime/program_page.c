@@ -1,7 +1,0 @@
-// The man page of compiled programs as such: heddle-program(1), which the installation has.
-#include "runtime/options.h"
-
-int main(void) {
-    hd_man_page(stdout, "heddle-program");
-    return ferror(stdout) != 0;
-}

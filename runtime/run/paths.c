@@ -1,0 +1,125 @@
+// Checks, before the first step, the files that a run writes: an output that cannot be written, or would overwrite an
+// input, is reported before any work can be lost.
+#include "runtime/checkpoint/keep.h"
+#include "runtime/checkpoint/pieces.h"
+#include "runtime/run/options.h"
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+typedef struct { const char *option, *path; } OutputPath;
+
+static const char *name_in_folder(const char *path, char **folder) { // to be freed
+    const char *slash = strrchr(path, '/');
+    *folder = slash ? strndup(path, slash == path ? 1 : (size_t)(slash - path)) : strdup(".");
+    return slash ? slash + 1 : path;
+}
+
+static bool same(const struct stat *s, const struct stat *t) {
+    return s->st_dev == t->st_dev && s->st_ino == t->st_ino;
+}
+
+// Files that are not there yet are the same when they would be made in one folder under one name.
+static bool same_file(const char *a, const char *b) {
+    struct stat s, t;
+    if (!strcmp(a, b)) return true;
+    if (!stat(a, &s) && !stat(b, &t)) return same(&s, &t) && S_ISREG(s.st_mode);
+    char *in_a, *in_b;
+    const bool named = !strcmp(name_in_folder(a, &in_a), name_in_folder(b, &in_b));
+    const bool one = named && in_a && in_b && !stat(in_a, &s) && !stat(in_b, &t) && same(&s, &t);
+    free(in_a);
+    free(in_b);
+    return one;
+}
+
+static bool writable(const OutputPath *w) {
+    struct stat st;
+    const bool there = !stat(w->path, &st);
+    int wrong = there && S_ISDIR(st.st_mode) ? EISDIR : 0;
+    if (!wrong && there && access(w->path, W_OK)) wrong = errno;
+    if (!wrong && !there) {
+        char *folder;
+        name_in_folder(w->path, &folder);
+        if (!folder || stat(folder, &st)) wrong = errno;
+        else if (!S_ISDIR(st.st_mode)) wrong = ENOTDIR;
+        else if (access(folder, W_OK | X_OK)) wrong = errno;
+        free(folder);
+    }
+    if (wrong) hd_fail("--%s: cannot write %s: %s", w->option, w->path, strerror(wrong));
+    return !wrong;
+}
+
+static bool save_folder(const char *dir) {
+    struct stat st;
+    if (stat(dir, &st) && !hd_checkpoint_make(dir)) {
+        char why[900];
+        snprintf(why, sizeof why, "%s", hd_failure());
+        return hd_fail("--save: %s", why);
+    }
+    int wrong = stat(dir, &st) ? errno : 0;
+    if (!wrong && !S_ISDIR(st.st_mode)) wrong = ENOTDIR;
+    if (!wrong && access(dir, W_OK | X_OK)) wrong = errno;
+    if (wrong) hd_fail("--save: cannot make or write the folder %s: %s", dir, strerror(wrong));
+    return !wrong;
+}
+
+static bool apart(const OutputPath *w, const char *option, const char *path) {
+    return !path || !same_file(w->path, path) ||
+           hd_fail("--%s and --%s are one file, %s: writing one would destroy the other", option, w->option, w->path);
+}
+
+static bool apart_from_data(const OutputPath *w, const char *option, const FileList *data) {
+    bool ok = true;
+    for (int i = 0; ok && i < data->n; i++) ok = apart(w, option, data->at[i]);
+    return ok;
+}
+
+// A checkpoint is found by its manifest, which no other output may replace.
+static bool apart_from_checkpoint(const OutputPath *w, const char *option, const char *dir) {
+    char folder[HD_CHECKPOINT_PATH], manifest[HD_CHECKPOINT_PATH] = "";
+    if (!dir) return true;
+    hd_checkpoint_find(dir, folder, manifest);
+    return !same_file(w->path, manifest) ||
+           hd_fail("--%s=%s is the manifest of the checkpoint in --%s=%s: writing it would destroy the checkpoint",
+                   w->option, w->path, option, dir);
+}
+
+static bool check_writes(const Options *o, const FileList *data, const FileList *val) {
+    const OutputPath writes[] = {
+        {"log", o->log}, {"digest", o->digest}, {"export", o->as ? NULL : o->export_to},
+        {"profile", o->profile}, {"timeline", o->timeline}, {"logits", o->logits}};
+    for (size_t i = 0; i < sizeof writes / sizeof *writes; i++) {
+        const OutputPath *w = &writes[i];
+        if (!w->path) continue;
+        if (!apart_from_data(w, "data", data) || !apart_from_data(w, "val", val) || !apart(w, "init", o->init))
+            return false;
+        if (!apart_from_checkpoint(w, "save", o->save) || !apart_from_checkpoint(w, "resume", o->resume)) return false;
+        for (size_t k = 0; k < i; k++)
+            if (!apart(w, writes[k].option, writes[k].path)) return false;
+        if (!writable(w)) return false;
+    }
+    return true;
+}
+
+// The files that an option gives an input; of input -1, those for no input by name.
+static bool files_of(const HdProgram *p, const char *option, Names given, int input, FileList *files) {
+    Names names;
+    const bool ok = hd_feed_names(p, option, given, input, &names) && hd_files_expand(files, names);
+    free(names.at);
+    return ok;
+}
+
+bool hd_paths_check(const HdProgram *p, const Options *o) {
+    bool ok = true;
+    for (int i = -1; ok && i < p->n_inputs; i++) {
+        FileList data = {0}, val = {0};
+        ok = files_of(p, "data", o->data, i, &data) && files_of(p, "val", o->val, i, &val) &&
+             check_writes(o, &data, &val);
+        hd_files_free(&data);
+        hd_files_free(&val);
+    }
+    return ok && (!o->save || save_folder(o->save));
+}

@@ -1,0 +1,497 @@
+// What one rank does. All ranks run this code in step. Wherever one of them may meet something that the others cannot
+// know (a bad token, a full disk, a signal), all agree before any goes on, so that all continue, stop or fail at the
+// same place. A failure between two such places, such as one of the device, is announced to the other ranks at the end
+// of hd_run_rank, which wakes them wherever they wait.
+#include "runtime/run/run.h"
+#include "runtime/data/feed.h"
+#include "runtime/run/identity.h"
+#include "runtime/log/log.h"
+#include "runtime/checkpoint/hub.h"
+#include "runtime/checkpoint/pieces.h"
+#include "runtime/checkpoint/settings.h"
+#include "runtime/run/saving.h"
+#include "runtime/run/signals.h"
+#include "runtime/run/steps.h"
+#include "runtime/sample/logits.h"
+#include "runtime/sample/sample.h"
+#include "runtime/world/mesh.h"
+#include "runtime/text.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct {
+    const HdProgram *p;
+    const HdBackend *b;
+    const Options *o;
+    HdWorld *w;
+    HdExec *x;
+    Feed data, val;
+    Log log;
+    Progress at;
+    double t0;
+    Saving saving;
+    Sample sample;
+    int stopped;         // the signal that ends the run, on whichever rank it arrived; 0: none
+    unsigned saves;      // checkpoints asked for by signals and written
+    bool save_now;       // every rank knows that one is asked for
+    struct { int64_t step; float loss, norm; } spoilt; // the first step whose loss or norm is not finite; step 0: none
+    bool agreed;         // every rank knows of the present failure
+    bool something_lost; // a save or another output failed, which was reported
+} Run;
+
+// --- what the ranks agree on
+
+// all: true when it is true on every rank; else false after hd_fail, on every rank
+static bool all_ok(Run *r, bool ok) {
+    const bool good = hd_world_agree(r->w, ok);
+    r->agreed = !good;
+    return good;
+}
+
+// all: a step's loss or norm is not finite, on some ranks or on all. Says which value is the first. Returns false.
+static bool fail_spoilt(Run *r) {
+    char why[900] = "", advice[300];
+    const char *later = r->o->check           ? ""
+                        : r->b->synchronous ? "; --check examines the weights before the first step, too"
+                                            : "; --check examines the weights before the first step, too, and stops "
+                                              "before the next one changes anything";
+    const float loss = r->spoilt.loss, norm = r->spoilt.norm;
+    const bool here = r->spoilt.step > 0;
+    if (all_ok(r, hd_state_check(r->x, true))) hd_fail("every parameter and gradient is finite");
+    snprintf(why, sizeof why, "%s", hd_failure());
+    if (here)
+        hd_fail("step %lld: loss %g, gradient norm %g; %s%s%s", (long long)r->spoilt.step, (double)loss, (double)norm,
+                why, hd_scale_advice(r->p, loss, advice, sizeof advice), later);
+    r->spoilt.step = r->spoilt.step ? r->spoilt.step : -1; // other ranks know of it
+    return all_ok(r, !here);
+}
+
+static bool rank_0(const Run *r) { return r->w->rank == 0; }
+
+// Whether a checkpoint is due that no number of steps asks for: by a signal, or by rank 0's clock.
+static bool save_due(const Run *r) {
+    const double every = (double)r->o->save_seconds;
+    return hd_signal_saves() != r->saves || (rank_0(r) && every > 0 && hd_now() - r->saving.last >= every);
+}
+
+// all: whether every rank continues; a signal on any of them ends the run (`stopped`) or asks for a checkpoint
+// (`save_now`). false as all_ok.
+static bool decide(Run *r, bool ok) {
+    enum { NOT_OK = 1 << 20, SPOILT = 1 << 19 }; // above any signal's number
+    const int mine = 2 * hd_signal_stop() + save_due(r);
+    const int most = hd_world_most(r->w, !ok ? NOT_OK : r->spoilt.step ? SPOILT : mine);
+    if (most < 0) return false;
+    if (most == NOT_OK) return all_ok(r, ok);
+    if (most == SPOILT) return fail_spoilt(r);
+    r->stopped = most / 2;
+    r->save_now = most % 2;
+    return true;
+}
+
+static void tell_failure(Run *r) {
+    if (r->w->rank == r->w->speaker) hd_log_clear(&r->log), hd_say(stderr, "error: %s\n", hd_failure());
+    if (!r->w->alive(r->w)) r->w->told = true;
+    r->something_lost = true;
+}
+
+static bool told(Run *r, bool ok) { // a failure that does not end the run, unless it is that of a lost rank
+    if (ok) return true;
+    tell_failure(r);
+    r->agreed = false; // forget this one
+    return r->w->alive(r->w);
+}
+
+// --- steps
+
+static bool at_step(const char *when, int64_t step) { // adds to a failure when it was; false
+    char why[900];
+    snprintf(why, sizeof why, "%s", hd_failure());
+    return hd_fail("%s %lld: %s", when, (long long)step, why);
+}
+
+// What this rank reads in a step. Sequences go in order to micro-batches and, within each, to the ranks that read
+// different ones.
+static bool read_step(Run *r, int64_t step) {
+    const HdProgram *p = r->p;
+    const int64_t start = r->at.sequences + (step - r->at.step - 1) * hd_step_sequences(p);
+    for (int64_t m = 0; m < p->micro; m++) {
+        const int64_t batch = m * hd_readers(p) + hd_reader(p, r->w->rank);
+        if (!hd_feed_batch(&r->data, (uint64_t)r->at.seed, start + batch * p->batch, m)) return at_step("step", step);
+    }
+    return true;
+}
+
+// Each function has its arguments at addresses of its own plan.
+static bool upload(Run *r, const Feed *from, const HdFunc *f, int64_t m) {
+    bool ok = true;
+    for (int i = 0; ok && i < f->n_args; i++)
+        ok = r->b->write(r->x, f->args[i].offset, hd_feed_at(from, i, m), hd_feed_bytes(from, i));
+    return ok;
+}
+
+// asynchronous: runs the functions of a step, on the batches read for it
+static bool run_step(Run *r, const HdStep *s, const Feed *from) {
+    int64_t m = 0;
+    r->x->step = s;
+    for (int i = 0; i < s->n_segments; i++)
+        for (int64_t k = 0; k < s->segments[i].times; k++) {
+            const HdFunc *f = s->segments[i].func;
+            r->x->begins = !i && !k;
+            r->x->ends = i == s->n_segments - 1 && k == s->segments[i].times - 1;
+            if ((f->n_args && !upload(r, from, f, m++)) || !r->b->run(r->x, f)) return false;
+        }
+    return true;
+}
+
+static bool issue_step(Run *r) { // asynchronous
+    const HdStep *s = &r->p->train_step;
+    return run_step(r, s, &r->data) && r->b->post(r->x, 2, (int64_t[]){s->loss, s->norm}, sizeof(float));
+}
+
+// Number of batches of a rank in a validation: enough for the whole file, or those of --val-batches, at least one.
+static int64_t val_rounds(const Run *r) {
+    const int64_t batches = (r->val.rows + r->p->batch - 1) / r->p->batch, readers = hd_readers(r->p);
+    if (r->o->val_batches >= batches) return (batches + readers - 1) / readers;
+    return r->o->val_batches < readers ? 1 : r->o->val_batches / readers;
+}
+
+// The row that sequence i of a validation reads: all of them in order, or as many at equal distances.
+static int64_t val_row(const Run *r, int64_t i) {
+    const int64_t rows = r->val.rows, n = val_rounds(r) * hd_readers(r->p) * r->p->batch;
+    return n >= rows ? i : i * (rows / n) + i * (rows % n) / n;
+}
+
+static bool read_val(Run *r, int64_t step, int64_t round) {
+    const HdProgram *p = r->p;
+    const int64_t first = (round * hd_readers(p) + hd_reader(p, r->w->rank)) * p->batch;
+    for (int64_t b = 0; b < p->batch; b++)
+        if (!hd_feed_row(&r->val, val_row(r, first + b), b)) return at_step("validation after step", step);
+    return true;
+}
+
+static int64_t elements(const Run *r) { // of the data of the first input that has some
+    const Data *d = hd_feed_first(&r->data);
+    return d ? d->count : 0;
+}
+
+static Progress progress(const Run *r, int64_t step) {
+    Progress at = r->at;
+    at.step = step;
+    at.data_tokens = elements(r);
+    at.sequences += (step - r->at.step) * hd_step_sequences(r->p);
+    return at;
+}
+
+// all: keeps the state whose validation loss is the least so far. One that fails is reported and has no other effect.
+static bool keep_best(Run *r, int64_t step, double loss) {
+    Progress at = progress(r, step);
+    at.validated = true;
+    at.val_loss = loss;
+    if (!r->o->keep_best || !(loss < r->saving.keep.best)) return true;
+    return told(r, hd_saving_make_way(&r->saving, step)) && told(r, hd_saving_start(&r->saving, &at, true, false));
+}
+
+static bool validate(Run *r, int64_t step) { // all
+    if (!r->o->val.n) return true;
+    if (!r->p->eval_step.n_segments) {
+        hd_fail("this program holds no validation step");
+        return all_ok(r, false);
+    }
+    r->w->at(r->w, "validation after step", step);
+    const int64_t rounds = val_rounds(r);
+    double sum = 0;
+    for (int64_t i = 0; i < rounds; i++) {
+        float loss; // the mean over the ranks
+        if (!all_ok(r, read_val(r, step, i))) return false;
+        if (!run_step(r, &r->p->eval_step, &r->val)) return false;
+        if (!r->b->read(r->x, r->p->eval_step.loss, &loss, sizeof loss)) return false;
+        sum += (double)loss;
+    }
+    hd_log_val(&r->log, step, sum / (double)rounds);
+    return keep_best(r, step, sum / (double)rounds);
+}
+
+static bool finish_step(Run *r, int64_t step) { // waits for the step's loss and reports it
+    float v[2];
+    if (!r->b->collect(r->x, v)) return false;
+    if (step == r->at.step + 1) hd_log_say(&r->log, "first step done %.2f s after the start", hd_now() - r->t0);
+    hd_log_step(&r->log, step, v[0], v[1]);
+    if (!r->spoilt.step && !(isfinite(v[0]) && isfinite(v[1]))) {
+        r->spoilt.step = step;
+        r->spoilt.loss = v[0];
+        r->spoilt.norm = v[1];
+    }
+    return true;
+}
+
+static bool finish_steps(Run *r, int64_t *finished, int64_t until) {
+    while (*finished < until)
+        if (!finish_step(r, ++*finished)) return false;
+    return true;
+}
+
+// all. A save that fails is reported and has no other effect: the older checkpoint is still there.
+static bool save(Run *r, int64_t step, bool foreground) {
+    const Progress at = progress(r, step);
+    r->w->at(r->w, "saving after step", step);
+    return told(r, hd_saving_make_way(&r->saving, step)) &&
+           told(r, hd_saving_start(&r->saving, &at, false, foreground));
+}
+
+static bool sample(Run *r, int64_t step) { // all: a text of the model as it is after a step
+    double seconds;
+    if (r->o->steps) hd_log_say(&r->log, "text after step %lld:", (long long)step);
+    if (!hd_sample_write(&r->sample, r->x, r->w, r->o, &seconds)) return false;
+    hd_log_say(&r->log, "%lld tokens in %.2f s", (long long)r->o->tokens, seconds);
+    return true;
+}
+
+static bool every(int64_t n, int64_t step) { return n && step % n == 0; }
+
+// all: what happens between two steps. `bad_data`: as in train.
+static bool between(Run *r, int64_t step, bool *bad_data) {
+    const bool val = every(r->o->val_every, step), saves = every(r->o->save_every, step),
+               text = every(r->o->sample_every, step);
+    if (step == r->o->steps || (!val && !saves && !text)) return true; // it is done at the end
+    if (!decide(r, true)) return false;
+    if (r->stopped) return true; // likewise
+    if (val && !validate(r, step)) {
+        *bad_data = r->agreed;
+        return false;
+    }
+    if (saves && !save(r, step, false)) return false;
+    if (text && !told(r, all_ok(r, sample(r, step)))) return false;
+    hd_log_restart(&r->log);
+    return true;
+}
+
+// all: a checkpoint that a signal asked for, of the steps issued so far. As a save of --save-every.
+static bool save_asked(Run *r, int64_t *finished, int64_t done) {
+    r->save_now = false;
+    const bool saves = r->o->save && done > r->at.step;
+    if (saves && (!finish_steps(r, finished, done) || !decide(r, true))) return false; // is it still worth saving?
+    if (!r->o->save) hd_log_say(&r->log, "a signal asks for a checkpoint, and there is no --save=DIR");
+    if (saves && !r->stopped && !save(r, done, false)) return false;
+    r->saves = hd_signal_saves(); // what came meanwhile asked for the same
+    r->save_now = false;
+    hd_log_restart(&r->log);
+    return true;
+}
+
+// all. Where the device works on its own, one step runs while the next is being issued, so that reading the loss never
+// leaves it idle. With --check each step is examined before the next one changes its gradients. `bad_data`: the failure
+// is bad data, and every earlier step is finished.
+static bool train(Run *r, int64_t *done, bool *bad_data) {
+    const Options *o = r->o;
+    const bool alone = r->b->synchronous || o->check;
+    int64_t finished = r->at.step;
+    while (*done < o->steps && !r->stopped) {
+        r->w->at(r->w, "step", *done + 1);
+        if (!decide(r, read_step(r, *done + 1))) {
+            char why[900];
+            snprintf(why, sizeof why, "%s", hd_failure());
+            *bad_data = !r->spoilt.step && r->agreed && finish_steps(r, &finished, *done);
+            if (*bad_data) hd_fail("%s", why);
+            return false;
+        }
+        if (!told(r, hd_saving_go_on(&r->saving, false))) return false;
+        if (r->save_now && !save_asked(r, &finished, *done)) return false;
+        if (r->stopped) break;
+        if (!issue_step(r)) return false;
+        ++*done;
+        const bool stop = alone || *done == o->steps || every(o->save_every, *done) || every(o->val_every, *done) ||
+                          every(o->sample_every, *done);
+        if (!finish_steps(r, &finished, *done - !stop) || (finished == *done && !between(r, *done, bad_data)))
+            return false;
+    }
+    return finish_steps(r, &finished, *done);
+}
+
+// --- before and after
+
+// all: after the last step, writes everything that was asked for, even when some of it fails.
+static bool leave_behind(Run *r, int64_t step) {
+    const Options *o = r->o;
+    if (!decide(r, true)) return told(r, false);
+    const bool nothing_new = r->stopped && step == r->at.step; // an older checkpoint may be worth more
+    const bool alive =
+        (nothing_new || !o->save ? told(r, hd_saving_go_on(&r->saving, true))
+                                 : save(r, step, true)) && // first, since the sender of a signal may not wait long
+        (r->stopped || told(r, validate(r, step))) &&
+        (r->stopped || !hd_sample_wanted(o) || told(r, all_ok(r, sample(r, step)))) &&
+        (r->stopped || !o->logits || told(r, all_ok(r, hd_logits_write(r->x, r->w, &r->data, o->logits)))) &&
+        told(r, hd_saving_go_on(&r->saving, true)) && // the best so far
+        (!o->digest || told(r, all_ok(r, hd_state_hashes(r->x, r->log.digest)))) &&
+        (!o->export_to || told(r, all_ok(r, hd_run_export(r->x, o, rank_0(r))))) &&
+        (!o->profile || told(r, all_ok(r, r->b->write_profile(r->x, o->profile)))) &&
+        (!o->timeline || told(r, all_ok(r, r->b->write_timeline(r->x, o->timeline))));
+    if (r->stopped && step < o->steps)
+        hd_log_say(&r->log, "stopped by signal %d after step %lld", r->stopped, (long long)step);
+    return alive;
+}
+
+// all: trains and writes the outputs. When the data turns out to be bad, the state before it is saved.
+static bool work(Run *r) {
+    int64_t done = r->at.step;
+    bool bad_data = false;
+    if (train(r, &done, &bad_data)) {
+        if (!leave_behind(r, done)) r->agreed = true; // it was reported
+        return true;
+    }
+    if (!r->agreed) return false;
+    char why[900];
+    snprintf(why, sizeof why, "%s", hd_failure());
+    if (!bad_data || !r->o->save || done == r->at.step) told(r, hd_saving_go_on(&r->saving, true));
+    else if (!decide(r, true)) tell_failure(r);
+    else save(r, done, true);
+    r->agreed = true;
+    return hd_fail("%s", why);
+}
+
+static bool resume(Run *r) {
+    if (!hd_state_resume(r->x, r->o->resume, r->o->resume_with, &r->at)) return false;
+    const bool trains = r->o->steps > r->at.step || !hd_sample_wanted(r->o); // else the seed is that of a text
+    const bool other_seed = r->o->seed_given && r->o->seed != r->at.seed && trains;
+    if (other_seed && !hd_setting_may_change(r->o->resume_with, "seed"))
+        return hd_fail("--seed=%lld: the checkpoint %s was made with seed %lld and continues with it; leave --seed "
+                       "out, or let it change with --resume-with=seed",
+                       (long long)r->o->seed, r->o->resume, (long long)r->at.seed);
+    if (other_seed && rank_0(r))
+        hd_say(stderr, "note: resumed with another setting, --seed: %lld -> %lld\n", (long long)r->at.seed,
+               (long long)r->o->seed);
+    if (other_seed) r->at.seed = r->o->seed;
+    if (rank_0(r) && r->o->data.n && r->at.data_tokens && r->at.data_tokens != elements(r))
+        hd_say(stderr, "note: %s holds %lld tokens, the checkpoint's data %lld: continuing with other data\n",
+               hd_feed_first(&r->data)->name, (long long)elements(r), (long long)r->at.data_tokens);
+    if (rank_0(r) && r->at.sequences != r->at.step * hd_step_sequences(r->p))
+        hd_say(stderr, "note: the checkpoint has read %lld sequences in %lld steps, from now on a step reads %lld, the "
+                       "next one from sequence %lld on\n",
+               (long long)r->at.sequences, (long long)r->at.step, (long long)hd_step_sequences(r->p),
+               (long long)r->at.sequences + 1);
+    return true;
+}
+
+static bool weights(Run *r) { // by one of three ways
+    r->at.seed = r->o->seed;
+    if (r->o->resume) return resume(r);
+    const HdInitRules rules = {r->o->init_ignore, r->o->init_rename, r->o->init_missing != NULL, rank_0(r), r->at.seed};
+    return r->o->init ? hd_state_import(r->x, r->o->init, &rules) : hd_state_init(r->x, r->at.seed); // either sets all
+}
+
+// The random state follows from how far the run is: a checkpoint holds nothing of it.
+static bool start_random(Run *r) {
+    const int64_t next = r->at.sequences + hd_reader(r->p, r->w->rank) * r->p->batch;
+    const uint64_t at[] = {(uint64_t)r->at.seed, (uint64_t)next};
+    const int64_t offset = r->p->train_step.random;
+    uint32_t words[4];
+    for (int i = 0; i < 4; i++) words[i] = (uint32_t)(at[i / 2] >> i % 2 * 32);
+    return offset < 0 || r->b->write(r->x, offset, words, sizeof words);
+}
+
+static bool prepare(Run *r) { // before anything slow
+    const Options *o = r->o;
+    const HdProgram *p = r->p;
+    if (!hd_steps_check(p) || (rank_0(r) && !hd_paths_check(p, o))) return false;
+    if (rank_0(r) && ((o->as && !hd_hub_prepare(p, o->export_to, o->init)) || (o->init && !hd_hub_compare(p, o->init))))
+        return false;
+    if (!hd_saving_open(&r->saving, o, rank_0(r))) return false;
+    if (o->data.n && !hd_feed_open(&r->data, p, "data", o->data, o->formats, p->micro)) return false;
+    if (o->val.n && !hd_feed_open(&r->val, p, "val", o->val, o->formats, 1)) return false;
+    if ((o->logits && !hd_logits_there(p, "logits")) || !hd_sample_open(&r->sample, p, o)) return false;
+    return hd_feed_same_kind(&r->data, &r->val);
+}
+
+// What each input reads, where its data is named; documents, where an index counts them.
+static void tell_data(Run *r) {
+    const Data *first = hd_feed_first(&r->data);
+    for (int i = 0; r->data.n > 1 && i < r->data.n; i++) {
+        const FeedSource *s = &r->data.at[i], *of = &r->data.at[s->of];
+        if (r->data.n == 2 && r->data.at[1].of == 0) break; // tokens and targets
+        hd_log_say(&r->log, "%s: %s%s", s->input->name, of->data.name, s->of == i ? "" : ", one element further on");
+    }
+    if (first && first->documents)
+        hd_log_say(&r->log, "%s: %lld tokens, %lld documents by the index", first->name, (long long)first->count,
+                   (long long)first->documents);
+}
+
+static void tell_start(Run *r) {
+    const HdProgram *p = r->p;
+    char ranks[HD_MESH_TEXT + 40] = "", mesh[HD_MESH_TEXT];
+    if (r->w->ranks > 1)
+        snprintf(ranks, sizeof ranks, "%d ranks (%s) of ", r->w->ranks, hd_mesh_say(p, " ", ", ", mesh, sizeof mesh));
+    hd_log_say(&r->log, "%s from %s on %s%s: %lld parameters in %d tensors, %.2f GiB planned%s, %lld %s a step",
+               p->model, p->source, ranks, r->b->device(r->x), (long long)hd_model_size(p), p->n_params,
+               (double)p->arena_bytes / 0x1p30, *ranks ? " a rank" : "", (long long)hd_step_tokens(p),
+               p->seq ? "tokens" : "rows");
+    tell_data(r);
+    if (r->at.step >= r->o->steps && r->o->resume && r->o->steps)
+        hd_log_say(&r->log, "the checkpoint is already at step %lld", (long long)r->at.step);
+}
+
+// With --profile or HEDDLE_VERBOSE=1: how long each part of the start took.
+static bool tells_phases(const Run *r) {
+    const char *verbose = getenv("HEDDLE_VERBOSE");
+    return r->o->profile || (verbose && *verbose && strcmp(verbose, "0"));
+}
+
+static void tell_phases(Run *r, double checked, double opened, double loaded) {
+    const char *where = r->o->resume || r->o->init ? "read from files"
+                        : r->b->draw               ? "made by the device"
+                                                   : "made by the host";
+    if (tells_phases(r))
+        hd_log_say(&r->log, "start: data and options %.2f s, device and kernels %.2f s, weights %.2f s (%s)",
+                   checked - r->t0, opened - checked, loaded - opened, where);
+}
+
+static bool go(Run *r) { // all
+    const Options *o = r->o;
+    if (!all_ok(r, prepare(r)) || !all_ok(r, hd_identity_same(r->w, r->p, r->o))) return false;
+    if (o->keep_best && !all_ok(r, r->w->share(r->w, &r->saving.keep.best, sizeof r->saving.keep.best))) return false;
+    const bool profile = o->profile || o->timeline;
+    const double checked = hd_now();
+    const bool each = o->check && r->p->guard; // looks at guards after each action
+    r->x = r->b->open(r->p, r->w, !o->no_graph && !profile && !each, profile);
+    if (r->x) r->x->check = o->check;
+    r->saving.x = r->x;
+    r->saving.log = &r->log;
+    const double opened = hd_now();
+    if (!r->x || !all_ok(r, weights(r) && start_random(r) && (!tells_phases(r) || r->b->sync(r->x)))) return false;
+    const double loaded = hd_now();
+    if (o->check && !all_ok(r, hd_state_check(r->x, false))) return false;
+    const Data *data = hd_feed_first(&r->data);
+    const LogStart start = {&r->at, r->b->peak_flops(r->x), r->b->device(r->x), data ? data->name : NULL, elements(r)};
+    if (!all_ok(r, hd_log_open(&r->log, r->p, o, rank_0(r), &start))) return false;
+    tell_start(r);
+    tell_phases(r, checked, opened, loaded);
+    return hd_saving_prepare(&r->saving) && work(r);
+}
+
+// A failure that the other ranks do not know of ends them too.
+static void announce(Run *r) {
+    char why[900];
+    snprintf(why, sizeof why, "%s", hd_failure());
+    if (!r->agreed && r->w->alive(r->w)) r->w->fail(r->w, why);
+    hd_fail("%s", why);
+}
+
+RankResult hd_run_rank(const HdProgram *p, const Options *o, HdWorld *w) {
+    Run r = {.p = p, .b = p->backend, .o = o, .w = w, .t0 = hd_now()};
+    if (!go(&r)) {
+        announce(&r);
+        tell_failure(&r);
+    }
+    if (!hd_log_close(&r.log)) tell_failure(&r);
+    enum { LOST = 1 << 20 }; // above any signal's number
+    const int end = hd_world_most(w, r.something_lost ? LOST : hd_signal_stop());
+    if (end < 0 && !r.something_lost) {
+        // where rank 0 is not there to report it, the others may have their answer and have ended well
+        if (w->speaker != 0) w->speaker = w->rank;
+        tell_failure(&r);
+    }
+    hd_saving_close(&r.saving);
+    hd_feed_close(&r.data);
+    hd_feed_close(&r.val);
+    hd_sample_close(&r.sample);
+    return (RankResult){r.x, end < 0 || end == LOST ? 1 : end ? 128 + end : 0};
+}

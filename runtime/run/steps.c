@@ -1,0 +1,66 @@
+// The functions of a program's steps, as a run calls them.
+#include "runtime/run/steps.h"
+#include "runtime/world/mesh.h"
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static bool takes_batch(const HdProgram *p, const HdFunc *f) { // all inputs, in their order
+    bool same = f->n_args == p->n_inputs;
+    for (int i = 0; same && i < f->n_args; i++) {
+        const HdTensor *a = &f->args[i];
+        const HdInput *in = &p->inputs[i];
+        same = a->dtype == in->dtype && a->rank == in->rank && !memcmp(a->dim, in->dim, sizeof a->dim) &&
+               (in->dtype == HD_I32 || in->dtype == HD_F32) && in->rank > 0 && in->dim[0] == p->batch;
+    }
+    return same;
+}
+
+// How many batches a step takes; -1: one of its functions takes something else.
+static int64_t batches(const HdProgram *p, const HdStep *s) {
+    int64_t n = 0;
+    for (int i = 0; i < s->n_segments; i++) {
+        if (s->segments[i].func->n_args && !takes_batch(p, s->segments[i].func)) return -1;
+        n += s->segments[i].func->n_args ? s->segments[i].times : 0;
+    }
+    return n;
+}
+
+static bool gives_logits(const HdProgram *p, const HdStep *s) {
+    const HdFunc *f = s->segments[0].func;
+    if (s->n_segments != 1 || !p->n_inputs || f->n_args != 1 || f->n_results != 1) return false;
+    const HdTensor *a = &f->args[0], *r = &f->results[0];
+    const HdInput *in = &p->inputs[0];
+    return a->dtype == HD_I32 && in->dtype == HD_I32 && a->rank == 2 && in->rank == 2 && a->dim[0] == 1 &&
+           a->dim[1] == in->dim[1] && r->dtype == HD_F32 && r->rank == 3 && r->dim[0] == 1 && r->dim[1] == a->dim[1];
+}
+
+bool hd_steps_check(const HdProgram *p) {
+    if (!p->train_step.n_segments || p->train_step.loss < 0 || p->train_step.norm < 0)
+        hd_fail("this program holds no training step");
+    else if (batches(p, &p->train_step) != p->micro ||
+             (p->eval_step.n_segments && (batches(p, &p->eval_step) != 1 || p->eval_step.loss < 0)))
+        hd_fail("no run can feed model %s: its loss has no argument, or one that is not f32 or i32 with batch as its "
+                "first dimension",
+                p->model);
+    else if (p->logits_step.n_segments && !gives_logits(p, &p->logits_step))
+        hd_fail("the function of model %s for logits does not take one sequence of its first input, or returns no f32 "
+                "for each of its tokens", p->model);
+    else return true;
+    return false;
+}
+
+const char *hd_scale_advice(const HdProgram *p, float loss, char *text, size_t size) {
+    const long long scale = p->loss_scale;
+    text[0] = 0;
+    if (isfinite(loss) && scale > 1)
+        snprintf(text, size,
+                 "; gradients are multiplied by train.loss_scale = %lld: if that makes them too large for their type, "
+                 "compile with a smaller one, such as --set train.loss_scale=%lld, and --resume the last checkpoint",
+                 scale, scale > 16 ? scale / 16 : 1);
+    return text;
+}
+
+int64_t hd_step_sequences(const HdProgram *p) { return p->batch * p->micro * hd_readers(p); }
+
+int64_t hd_step_tokens(const HdProgram *p) { return hd_step_sequences(p) * (p->seq ? p->seq : 1); }

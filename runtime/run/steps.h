@@ -1,0 +1,12 @@
+// What a program's steps take.
+#ifndef RUNTIME_RUN_STEPS_H
+#define RUNTIME_RUN_STEPS_H
+#include "runtime/heddle.h"
+
+// false after hd_fail: it has no training step, or its functions take what no run can fill
+bool hd_steps_check(const HdProgram *p);
+int64_t hd_step_sequences(const HdProgram *p); // that all ranks read in a step
+int64_t hd_step_tokens(const HdProgram *p);    // likewise; where no input holds tokens, rows
+// What may help where the norm of gradients is not finite and the loss is: `text`, which may be empty.
+const char *hd_scale_advice(const HdProgram *p, float loss, char *text, size_t size);
+#endif
