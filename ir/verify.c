@@ -23,7 +23,10 @@ static void check_attrs(Verifier *v, const Op *o) {
         const Attr *a = &o->attrs.at[i];
         const char *name = hd_attr_info(a->id)->text;
         DType d;
-        if (a->id != A_BWD && a->id != A_RECOMPUTED && a->id != A_SPLIT && !hd_attr_allowed(info->attrs, a->id))
+        const bool of_any = a->id == A_BWD || a->id == A_RECOMPUTED || a->id == A_SPLIT;
+        if (a->id == A_AGAIN && v->m->stage != STAGE_TENSOR)
+            wrong(v, o, "again is of the tensor stage: recompute does what it says");
+        else if (!of_any && a->id != A_AGAIN && !hd_attr_allowed(info->attrs, a->id))
             wrong(v, o, hd_internf(cx, "%s has no attribute '%s'", info->mnemonic, name));
         Space s;
         if (a->id == A_SPACE && !hd_space_parse(a->s, &s)) wrong(v, o, hd_internf(cx, "no memory space '%s'", a->s));

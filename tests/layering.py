@@ -27,6 +27,7 @@ ROOMS = {
     "frontend/model": {"frontend/frontend.h", "frontend/syntax", "frontend/model"},
     "passes/analysis": PLAN,
     "passes/pack": {"passes/pack"},
+    "passes/plan": PLAN | {"passes/plan", "passes/manager/pipeline.h", "passes/pass.h"},
     "passes/verify": PLAN | {"passes/verify", "passes/pass.h"},
     "passes/verify/bytes": PLAN | {"passes/verify/verify_plan.h"},
     "passes/verify/ranks": PLAN | {"passes/verify/verify_plan.h", "passes/verify/ranks"},
@@ -35,7 +36,7 @@ ROOMS = {
     "runtime/world": TOP | {"runtime/base", "runtime/world"},
 }
 # Rooms above the rest of their layer: none of its other files includes them.
-UPPER = {"ir/machine"}
+UPPER = {"ir/machine", "passes/plan"}
 # What the compiler and the runtime share, beside the runtime that stands alone: a table of element types, how text is
 # printed, and how config.json of Hugging Face is read.
 SHARED = {"runtime/dtypes.def", "runtime/text.h"}
@@ -46,7 +47,8 @@ BESIDE = {"runtime/heddle.h": {"dtypes.def", "inits.def"}, "runtime/heddle_host.
 TABLES = {"runtime/inits.def": {"frontend", "codegen"}}
 # Drivers only parse arguments and call: they see every layer.
 DRIVERS = {"frontend/heddlec.c", "passes/heddle_opt.c", "codegen/heddle_translate.c", "codegen/nvrtc_check.c"}
-# Ways to print that clean nothing.
+# Calls of passes, and ways to print that clean nothing.
+CALLS = re.compile(r"^(?!Change ).*\bhd_pass_(?!find\b|at\b|count\b)\w+\(", re.M)
 PRINTS = re.compile(r"\b(?:v?printf|puts|putchar|perror|psignal)\("
                     r"|\b(?:fputs|fputc|v?fprintf|v?dprintf)\([^;]*\b(?:stderr|stdout|STD(?:ERR|OUT)_FILENO)\b")
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)
@@ -109,6 +111,9 @@ def check(root):
         header = path[:-2] + ".h"
         if path.endswith(".c") and os.path.exists(os.path.join(root, header)) and includes and includes[0][0] != header:
             errors.append(f'{path}:{includes[0][1]}: the first include must be its own header "{header}"')
+        if folder == "passes" and path.endswith(".c"):
+            lines = [text.count("\n", 0, m.start()) + 1 for m in CALLS.finditer(text)]
+            errors += [f"{path}:{n}: no pass calls a pass; passes/plan tries pipelines" for n in lines]
         if folder != "tests" and path != "runtime/text.c":
             lines = [text.count("\n", 0, m.start()) + 1 for m in PRINTS.finditer(text)]
             errors += [f"{path}:{n}: print with hd_say of runtime/text.h, which cleans" for n in lines]

@@ -232,6 +232,24 @@ bool hd_pipeline_option(Ctx *cx, const Pipeline *p, const char *pass, const char
     return found || hd_error(cx, (Span){0}, "--%s is an option of pass '%s', which does not run here", key, pass);
 }
 
+bool hd_pipeline_try(Module *m, PassCx *cx, const char *from, const char *to) {
+    bool runs = false;
+    for (const char *at = pipelines[0].text; *at;) {
+        const size_t n = strcspn(at, ",");
+        char name[64];
+        if (n >= sizeof name) HD_BUG("a long name in pipeline '%s'", pipelines[0].name);
+        memcpy(name, at, n);
+        name[n] = 0;
+        runs |= !strcmp(name, from);
+        const PassInfo *pass = runs ? hd_pass_find(name) : NULL;
+        if (runs && !pass) HD_BUG("pipeline '%s' has no pass '%s'", pipelines[0].name, name);
+        if (runs && pass->run(m, cx) == FAILED) return false;
+        if (runs && !strcmp(name, to)) return true;
+        at += n + (at[n] == ',');
+    }
+    HD_BUG("no passes from '%s' to '%s' in pipeline '%s'", from, to, pipelines[0].name);
+}
+
 void hd_pipeline_print(const Pipeline *p, int first, Out *o) {
     for (int i = first; i < p->n; i++) {
         const PassCall *c = &p->at[i];

@@ -34,6 +34,10 @@ bool hd_pipeline_check(Ctx *cx, const Pipeline *p, Stage from); // can each pass
 // pass, or gives the option itself.
 bool hd_pipeline_option(Ctx *cx, const Pipeline *p, const char *pass, const char *key, int64_t number);
 
+// Runs the passes of pipeline `train` between two of them, with both, on a module that is tried: without options,
+// statistics and checks. false: one has reported errors.
+bool hd_pipeline_try(Module *m, PassCx *cx, const char *from, const char *to);
+
 void hd_pipeline_print(const Pipeline *p, int first, Out *o); // from pass `first` on; reads back as the same pipeline
 void hd_pipeline_list(Out *o);                                // the reference of passes and pipelines, from the tables
 #endif

@@ -17,14 +17,10 @@
 // they leave and return: times.c.
 #include "passes/offload/offload.h"
 #include "passes/analysis/place_effect.h"
-#include "passes/memory/narrow.h"
-#include "passes/pack/pack.h"
-#include "passes/memory/trial.h"
 #include "passes/pass.h"
 #include "passes/settings.h"
 #include "ir/base/ints.h"
 #include "ir/schedule.h"
-#include <limits.h>
 #include <string.h>
 
 typedef struct {
@@ -34,7 +30,6 @@ typedef struct {
     Places listed, kept, recomputed;
     bool automatic;
     int most;  // auto: so many values, the best; -1: as many as are hidden
-    int taken; // auto: so many are
     Span span; // of the settings
 } Request;
 
@@ -134,7 +129,6 @@ static void choose_best(Request *r, Offload *w, const bool *free, double most) {
     int hidden, n = hd_offload_best(w, free, most, &best, &hidden);
     int k = r->most < 0 ? hidden : r->most < n ? r->most : n;
     for (int i = 0; i < n; i++) best[i]->chosen = i < k;
-    r->taken = k > r->taken ? k : r->taken;
 }
 
 static Bytes choose(Request *r, Offload *w) {
@@ -265,9 +259,8 @@ static bool offload_function(Request *r, Func *f, bool first) {
     return true;
 }
 
-// `quiet`: a trial, about which nothing is said.
-static bool offload_module(Request *r, bool quiet) {
-    bool first = !quiet, good = true;
+static bool offload_module(Request *r) {
+    bool first = true, good = true;
     for (Func *f = r->m->funcs; f && good; f = f->next) {
         if (f->is_kernel || hd_kind(&f->attrs) != KIND_MICRO) continue;
         good = offload_function(r, f, first);
@@ -285,65 +278,7 @@ static Request request(Module *m, PassCx *cx) {
     return r;
 }
 
-// --- auto under a limit
-
-// What the plan takes with so many values offloaded, or with all there are. cost: how many they are.
-static Plan try_with(Trials *t, int most, int effort) {
-    PassCx cx = {.scratch = hd_arena_new(), .trial = effort};
-    Module *m = hd_trial_copy(t);
-    Request r = request(m, &cx);
-    r.automatic = true;
-    r.most = most;
-    if (!offload_module(&r, true) || hd_pass_schedule(m, &cx) == FAILED || hd_pass_sync(m, &cx) == FAILED ||
-        hd_pass_capture(m, &cx) == FAILED)
-        HD_BUG("a trial of offload failed");
-    const Plan got = {.bytes = hd_trial_bytes(m, &cx), .cost = r.taken};
-    hd_arena_free(cx.scratch);
-    return got;
-}
-
-// A quarter, a half or three quarters of the way.
-static bool try_between(void *trials, const Plan *more, const Plan *less, int which, Plan *got) {
-    const int parts[] = {2, 1, 3}, few = (int)more->cost, many = (int)less->cost;
-    if (which >= 3 || many - few < 2) return false;
-    const int k = few + (many - few) * parts[which] / 4;
-    *got = k > few ? try_with(trials, k, true) : (Plan){.bytes = -1};
-    return true;
-}
-
-// The fewest values in host memory with which the plan fits: of a few numbers the neighbours of the limit, then numbers
-// between them (narrow.h). Where none fits, `bytes` is the least that was seen.
-static Plan fewest(const Request *r, int64_t limit) {
-    enum { PARTS = 4 };
-    Trials *t = hd_trials(r->m, r->cx->scratch);
-    Plan tried[PARTS + 1] = {try_with(t, 0, PACK_DEEP)}, found = tried[0];
-    if (found.bytes > limit) {
-        const Plan whole = try_with(t, 0, 0);
-        if (whole.bytes <= limit) found = whole;
-    }
-    if (found.bytes > limit) {
-        const Plan all = tried[PARTS] = try_with(t, INT_MAX, PACK_DEEP);
-        const Narrow narrow = {.limit = limit, .data = t, .between = try_between};
-        Plan more = found;
-        for (int i = 1; i < PARTS; i++) tried[i] = try_with(t, (int)all.cost * i / PARTS, PACK_DEEP);
-        for (int i = 1; i <= PARTS; i++) {
-            if (tried[i].bytes < found.bytes) found = tried[i];
-            if (found.bytes <= limit) break;
-            more = found;
-        }
-        if (found.bytes <= limit && found.cost > more.cost) found = hd_narrow(&narrow, more, found);
-    }
-    hd_trials_end(t);
-    return found;
-}
-
-static Change decide(const Request *r, Plan found, int64_t limit) {
-    Ctx *cx = r->m->cx;
-    if (found.bytes > limit)
-        hd_set_int(cx, &hd_symbol_find(r->m, "target")->attrs, A_LEAST_BYTES, found.bytes);
-    if (r->most) hd_set_int(cx, &hd_symbol_find(r->m, "schedule")->attrs, A_OFFLOAD_VALUES, r->most);
-    return found.bytes > limit || r->most ? CHANGED : UNCHANGED;
-}
+// --- auto
 
 // The schedule lists nothing, and the plan does not fit without offload.
 static void say_helped(const Request *r, int64_t limit) {
@@ -356,24 +291,17 @@ static void say_helped(const Request *r, int64_t limit) {
                    : " (schedule.recompute = auto may be faster)");
 }
 
-// Offload auto takes so many values as config @schedule says, or decides it.
+// Offload auto takes as many values as config @schedule says, as choose-offload or choose-recompute has decided; else
+// as many as are hidden.
 static Change offload_best(Request *r) {
-    const int64_t limit = hd_int(hd_settings(r->m, "target"), A_DEVICE_MEMORY_BYTES, 0);
-    const Attr *decided = hd_attr(r->settings, A_OFFLOAD_VALUES);
-    Change change = UNCHANGED;
     r->automatic = true;
-    if (decided) {
-        r->most = (int)decided->i;
-    } else if (limit) {
-        const Plan found = fewest(r, limit);
-        r->most = found.bytes <= limit || r->listed.paths ? (int)found.cost : 0;
-        change = decide(r, found, limit);
-    }
-    if (!r->most) return change;
+    r->most = (int)hd_int(r->settings, A_OFFLOAD_VALUES, -1);
+    if (!r->most || hd_has(r->settings, A_NO_OFFLOAD)) return UNCHANGED;
     r->span = hd_symbol_find(r->m, "schedule")->span;
-    const bool fits = !hd_has(hd_settings(r->m, "target"), A_LEAST_BYTES);
-    if (!r->listed.paths && limit && fits) say_helped(r, limit);
-    return offload_module(r, false) ? CHANGED : FAILED;
+    const Attrs *target = hd_settings(r->m, "target");
+    const int64_t limit = hd_int(target, A_DEVICE_MEMORY_BYTES, 0);
+    if (!r->listed.paths && limit && !hd_has(target, A_LEAST_BYTES)) say_helped(r, limit);
+    return offload_module(r) ? CHANGED : FAILED;
 }
 
 // Settings of offload that have other values than their defaults, where nothing is offloaded.
@@ -395,12 +323,6 @@ static void warn_unused(const Request *r) {
     }
 }
 
-// Where the schedule lists nothing, and the plan does not fit without, auto helps.
-static bool may_help(const Request *r) {
-    const bool limit = hd_has(hd_settings(r->m, "target"), A_DEVICE_MEMORY_BYTES);
-    return (limit || hd_has(r->settings, A_OFFLOAD_VALUES)) && hd_model(r->m) && !hd_has(r->settings, A_NO_OFFLOAD);
-}
-
 // A place inside another listed place adds nothing, unless it is also recomputed: then its kept values are offloaded.
 static void warn_inside(const Request *r) {
     const Places others[] = {r->kept, r->recomputed};
@@ -418,13 +340,14 @@ static void warn_inside(const Request *r) {
 static Change offload(Module *m, PassCx *cx) {
     Request r = request(m, cx);
     warn_unused(&r);
-    if (!r.listed.paths) return may_help(&r) ? offload_best(&r) : UNCHANGED;
+    if (!r.listed.paths && (!hd_has(r.settings, A_OFFLOAD_VALUES) || !hd_model(m))) return UNCHANGED;
+    if (!r.listed.paths) return offload_best(&r);
     if (!hd_places_differ(&r.listed, &r.kept)) return FAILED;
     if (r.automatic && !hd_model(m))
         return hd_error(m->cx, r.span, "offload auto needs the times of a device: compile for the cuda target, or name "
                         "a table with --device-model"), FAILED;
     if (r.automatic) return offload_best(&r);
-    if (!offload_module(&r, false)) return FAILED;
+    if (!offload_module(&r)) return FAILED;
     warn_inside(&r);
     return CHANGED;
 }

@@ -14,9 +14,10 @@
 // recomputes each block once. A copy is the same op on the same bytes, so no result
 // changes.
 //
-// `recompute auto` chooses the values itself (recompute_auto.c), but for what `keep` and `offload` list.
+// With `recompute auto` the ops are those that say `again`, as choose-recompute has decided or a hand has written.
 #include "passes/tensor/recompute.h"
 #include "passes/analysis/places.h"
+#include "passes/pass.h"
 #include "passes/settings.h"
 #include <string.h>
 
@@ -30,7 +31,7 @@ typedef struct {
     bool *kept;           // by value id: enters another region, so it is kept anyway
     Value **again;        // by value id: its copy
     int copies;
-    Again what;
+    bool automatic;
 } Recompute;
 
 // Weights and constants are storage, not saved values; so are their casts and reshapes.
@@ -78,18 +79,12 @@ static void declare(Recompute *s, const Costs *c) {
     hd_recompute_declare(s->m, c, copied);
 }
 
-// All that is chosen is one region: every value is made again from what is kept.
-static void choose_regions(Recompute *s) {
-    const bool *may = hd_recompute_open(s->f, s->what.again != NULL, s->cx->scratch);
-    const Costs c = hd_recompute_costs(s->f, may, s->what.again != NULL, s->cx->scratch);
-    const bool *again = s->what.again ? s->what.again : hd_recompute_auto(&c, s->what.slower).again;
-    double seconds = 0;
-    for (const Op *o = s->f->first; o; o = o->next) {
-        s->region[o->id] = again[o->id] ? s->listed.paths->strs[0] : NULL;
-        if (again[o->id]) seconds += c.seconds[o->id];
+// All that is chosen is one region: every value is computed again from what is kept.
+static void take_chosen(Recompute *s) {
+    for (Op *o = s->f->first; o; o = o->next) {
+        s->region[o->id] = hd_has(&o->attrs, A_AGAIN) ? s->listed.paths->strs[0] : NULL;
+        hd_unset(&o->attrs, A_AGAIN);
     }
-    hd_count(s->cx, "bytes not kept", (int64_t)(hd_recompute_kept(&c, NULL) - hd_recompute_kept(&c, again)));
-    hd_count(s->cx, "millionths of the time for it", c.products > 0 ? (int64_t)(1e6 * seconds / c.products) : 0);
 }
 
 static void recompute_func(Recompute *s) {
@@ -101,7 +96,7 @@ static void recompute_func(Recompute *s) {
     s->region = HD_NEWN(s->cx->scratch, const char *, s->f->n_ops + 1);
     s->kept = HD_NEWN(s->cx->scratch, bool, n_values + 1);
     s->again = HD_NEWN(s->cx->scratch, Value *, n_values + 1);
-    if (s->what.automatic) choose_regions(s);
+    if (s->automatic) take_chosen(s);
     else
         for (const Op *o = s->f->first; o; o = o->next) s->region[o->id] = region_of(s, o);
     for (const Op *o = s->f->first; o; o = o->next)
@@ -127,34 +122,46 @@ static void find_chunked(Recompute *s) {
             if (hd_has(&o->attrs, A_BWD)) hd_place_of(&s->listed, o->loc.path, NULL);
 }
 
-Change hd_recompute_module(Module *m, PassCx *cx, Again what) {
-    Recompute s = {.m = m, .cx = cx, .what = what, .listed = hd_places(m, A_RECOMPUTE, cx->scratch),
+static Change recompute(Module *m, PassCx *cx, bool automatic) {
+    Recompute s = {.m = m, .cx = cx, .automatic = automatic, .listed = hd_places(m, A_RECOMPUTE, cx->scratch),
                    .kept_list = hd_places(m, A_KEPT, cx->scratch), .offloaded = hd_places(m, A_OFFLOAD, cx->scratch)};
     const int errors = m->cx->diags.errors;
-    if (!what.automatic && !hd_places_differ(&s.listed, &s.kept_list)) return FAILED;
+    if (!automatic && !hd_places_differ(&s.listed, &s.kept_list)) return FAILED;
     s.regions = hd_places_borders(&s.listed, cx->scratch);
     for (s.f = m->funcs; s.f; s.f = s.f->next)
         if (!s.f->is_kernel && hd_has_backward(s.f)) recompute_func(&s);
     if (m->cx->diags.errors > errors) return FAILED; // the table of the device cannot be read
-    if (!what.automatic) find_chunked(&s);
-    if (!what.automatic && !hd_places_found(&s.listed, "no operation of the forward pass is there; name a module "
-                                                       "instance that computes something"))
+    if (!automatic) find_chunked(&s);
+    if (!automatic && !hd_places_found(&s.listed, "no operation of the forward pass is there; name a module "
+                                                  "instance that computes something"))
         return FAILED;
     hd_count(cx, "ops recomputed", s.copies);
-    return s.copies ? CHANGED : UNCHANGED;
+    return s.copies || automatic ? CHANGED : UNCHANGED;
+}
+
+// Without `recompute auto` no op may say `again`: nothing would come of it.
+static bool check_unmarked(const Module *m) {
+    for (const Func *f = m->funcs; f; f = f->next)
+        for (const Op *o = f->is_kernel ? NULL : f->first; o; o = o->next)
+            if (hd_has(&o->attrs, A_AGAIN))
+                return hd_error(m->cx, o->span, "says `again`, which changes nothing without `recompute = [auto]` and "
+                                "`chosen` in config @schedule");
+    return true;
 }
 
 Change hd_pass_recompute(Module *m, PassCx *cx) {
     const Attrs *schedule = hd_settings(m, "schedule");
     const Attr *listed = hd_attr(schedule, A_RECOMPUTE);
-    const bool lists = listed && listed->n;
-    Again what = {.automatic = lists && !strcmp(listed->strs[0], "auto"), .slower = hd_float(schedule, A_SLOWER, 0)};
-    int64_t limit = hd_int(hd_settings(m, "target"), A_DEVICE_MEMORY_BYTES, 0);
-    const bool dropped = limit && !what.automatic && hd_weights_fit(m, cx, limit);
-    hd_keep_effect(m, limit > 0, cx->scratch);
-    if (!lists) return dropped ? CHANGED : UNCHANGED;
-    if (what.automatic && limit) what.again = hd_recompute_fit(m, cx, what.slower, limit);
-    const Change c = hd_recompute_module(m, cx, what);
-    if (c != FAILED && !what.automatic) hd_recompute_effect(m, cx->scratch);
-    return c == UNCHANGED && dropped ? CHANGED : c;
+    const bool automatic = listed && listed->n && !strcmp(listed->strs[0], "auto");
+    if (cx->call) hd_keep_effect(m, hd_has(hd_settings(m, "target"), A_DEVICE_MEMORY_BYTES), cx->scratch);
+    if (!automatic && !check_unmarked(m)) return FAILED;
+    if (!listed || !listed->n) return UNCHANGED;
+    if (automatic && !hd_has(schedule, A_CHOSEN))
+        return hd_error(m->cx, hd_symbol_find(m, "schedule")->span,
+                        "recompute auto is not decided: run choose-recompute before recompute, or write `chosen` here "
+                        "and `again` at the ops to compute again"), FAILED;
+    const Change c = recompute(m, cx, automatic);
+    if (automatic) hd_unset(&hd_symbol_find(m, "schedule")->attrs, A_CHOSEN);
+    if (c != FAILED && !automatic && cx->call) hd_recompute_effect(m, cx->scratch);
+    return c;
 }

@@ -2,7 +2,8 @@
 // select are compared, bit for bit, between random sets of recomputed modules (and none), in f32 and in bf16.
 #include "tests/numeric/examples.h"
 
-static const char head[] = "simplify,cse,autodiff,precision,simplify,cse,dce", tail[] = "recompute,fsdp,fuse,select";
+static const char head[] = "simplify,cse,autodiff,precision,simplify,cse,dce";
+static const char tail[] = "choose-recompute,recompute,fsdp,fuse,select";
 enum { MAX_PATHS = 64, TRIALS = 12 };
 
 typedef struct { const char *at[MAX_PATHS]; int n; } Paths;

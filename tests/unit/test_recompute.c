@@ -3,7 +3,7 @@
 // memory is never faster.
 #include "frontend/frontend.h"
 #include "passes/manager/manager.h"
-#include "passes/tensor/recompute.h"
+#include "passes/plan/choose.h"
 #include "tests/unit/check.h"
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
-// Choices of recomputation and offload, and those between two of them. See recompute_fit.h.
-#include "passes/tensor/recompute_fit.h"
+// Choices of recomputation and offload, and those between two of them. See fit.h.
+#include "passes/plan/fit.h"
 #include <string.h>
 
 void hd_fit_strip(const Fit *t, bool *again) {
@@ -26,7 +26,7 @@ Trial hd_fit_trial(Fit *t, const bool *again, int values, TrialKind kind) {
         if (!hd_trial_begin(t->trials, again)) return (Trial){.bytes = -1};
         t->begun = again;
     }
-    return hd_trial_end(t->trials, values, kind);
+    return hd_trial_end(t->trials, values, kind, true);
 }
 
 State *hd_fit_try(Fit *t, bool *again, int values) {

@@ -1,6 +1,6 @@
 // Under --device-memory: whether `weights = auto` keeps rounded copies of the weights that ranks gather (fsdp.h). It
 // does where the fastest plan that fits is not predicted to be faster without them.
-#include "passes/tensor/recompute.h"
+#include "passes/plan/choose.h"
 #include "ir/mesh.h"
 #include "passes/settings.h"
 #include <string.h>

@@ -1,8 +1,8 @@
 // Choices by kinds of places, for the least plan. A kind is a place that is equal in all layers, with all that is in
 // it, or one op of it. A turn of a choice keeps all of a kind, recomputes all, or all but what leaves the place. The
 // search goes on from the choice with the fewest bytes whose turns have not been tried, so a list by hand is a few
-// turns away. See recompute_fit.h.
-#include "passes/tensor/recompute_fit.h"
+// turns away. See fit.h.
+#include "passes/plan/fit.h"
 #include "passes/analysis/places.h"
 #include <string.h>
 

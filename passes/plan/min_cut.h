@@ -1,6 +1,6 @@
 // The least cut between two nodes of a directed graph (Dinic 1970, Ford and Fulkerson's theorem).
-#ifndef PASSES_TENSOR_MIN_CUT_H
-#define PASSES_TENSOR_MIN_CUT_H
+#ifndef PASSES_PLAN_MIN_CUT_H
+#define PASSES_PLAN_MIN_CUT_H
 #include "ir/base/arena.h"
 #include <stdbool.h>
 #include <stdint.h>

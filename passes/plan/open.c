@@ -1,5 +1,5 @@
-// The ops among which recompute auto may choose. See recompute.h.
-#include "passes/tensor/recompute.h"
+// The ops among which recompute auto may choose. See choose.h.
+#include "passes/plan/choose.h"
 #include "passes/analysis/places.h"
 #include <string.h>
 
@@ -37,10 +37,4 @@ int *hd_recompute_instances(const Func *f, Arena *a) {
     for (const Op *o = f->first; o; o = o->next)
         number[o->id] = region[o->id] ? hd_layer_number(&layers, region[o->id]) : -1;
     return number;
-}
-
-bool hd_has_backward(const Func *f) {
-    for (const Op *o = f->first; o; o = o->next)
-        if (hd_has(&o->attrs, A_BWD)) return true;
-    return false;
 }

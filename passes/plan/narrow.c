@@ -6,7 +6,7 @@
 // - what is found under one limit is found under every limit down to its own bytes: at each step these limits lie
 //   between the same two neighbours, since nothing that is found later has fewer bytes than the lower one;
 // - less memory never costs less: what is found between two neighbours costs no less than all above them.
-#include "passes/memory/narrow.h"
+#include "passes/plan/narrow.h"
 
 enum { MOST_STEPS = 40, ENOUGH = 2 }; // ENOUGH: plans at a step
 

@@ -11,7 +11,7 @@
 //   Of a large model some links of the chain.
 // - Where auto's own choice does not fit: some links from auto's own on with as many values offloaded as copies hide,
 //   with all, and with parts of all; and choices by kinds of places near those with the fewest bytes
-//   (recompute_kinds.c). None of those that are faster than what fits into the memory of auto's own choice is taken,
+//   (kinds.c). None of those that are faster than what fits into the memory of auto's own choice is taken,
 //   so that a plan for less memory is not faster than one for more.
 //
 // Of a large model fewer are tried, and a warning says so.
@@ -20,7 +20,7 @@
 // (narrow.h). So less memory is never faster, and a plan is found under each limit down to its own bytes.
 //
 // Where the schedule says `offload auto`, all is tried with it, and from the whole chain.
-#include "passes/tensor/recompute_fit.h"
+#include "passes/plan/fit.h"
 #include "passes/settings.h"
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,10 +1,10 @@
-// What the files of recompute auto under a limit of memory share. recompute_fit.c: which choices are tried, and the one
-// that is taken; recompute_states.c: what a choice comes to, and choices between two others;
-// recompute_kinds.c: choices by kinds of places.
-#ifndef PASSES_TENSOR_RECOMPUTE_FIT_H
-#define PASSES_TENSOR_RECOMPUTE_FIT_H
-#include "passes/memory/narrow.h"
-#include "passes/tensor/recompute.h"
+// What the files of recompute auto under a limit of memory share. fit.c: which choices are tried, and the one
+// that is taken; states.c: what a choice comes to, and choices between two others;
+// kinds.c: choices by kinds of places.
+#ifndef PASSES_PLAN_FIT_H
+#define PASSES_PLAN_FIT_H
+#include "passes/plan/choose.h"
+#include "passes/plan/narrow.h"
 
 // A choice: what is recomputed, and how many values are offloaded.
 typedef struct {

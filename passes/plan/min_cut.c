@@ -1,5 +1,5 @@
 // Dinic's algorithm: shortest augmenting paths, all of one length together. See min_cut.h.
-#include "passes/tensor/min_cut.h"
+#include "passes/plan/min_cut.h"
 #include <string.h>
 
 MinCut hd_min_cut(Arena *a, int n_nodes) {

@@ -1,7 +1,7 @@
 // Between two plans, one that is faster and does not fit into a limit and one that fits: a plan that fits and is faster
 // than the second.
-#ifndef PASSES_MEMORY_NARROW_H
-#define PASSES_MEMORY_NARROW_H
+#ifndef PASSES_PLAN_NARROW_H
+#define PASSES_PLAN_NARROW_H
 #include <stdbool.h>
 #include <stdint.h>
 

@@ -1,24 +1,8 @@
-// recompute auto: keeps the fewest bytes from which the rest of what the backward pass reads can be made again cheaply.
-// A least cut in a graph of ops and values decides:
-//
-//   source -> op     bytes * price of its time (an op that is dear to repeat: never cut, so it is not repeated)
-//   op -> result     bytes of the result: cut where the value is kept although its op is not repeated
-//   value -> reader  never cut: an op can be repeated only where its operands are there
-//   value -> sink    never cut, where the backward pass reads the value
-//
-// What is on the sink's side is made again. With a price p the cut is the least of bytes + p * seconds. The lowest
-// price whose choice stays within the budget of time is found by bisection over a fixed series of prices, so the result
-// depends on nothing but the program and the table of the device.
-//
-// Only work whose time is that of its memory traffic is repeated: pointwise work, casts, norms, rope. Views cost
-// nothing and hold no bytes of their own. Pointwise work joins the kernel that reads its result, so it costs what it
-// writes, and only where a product or another op that is no row kernel reads it. The budget is a part of the time of
-// products: of attention nothing is known yet, since no implementation is chosen.
-#include "passes/tensor/recompute.h"
-#include "passes/tensor/min_cut.h"
+// What it costs to compute the results of an op again, and what then waits for the backward pass. Views cost nothing
+// and hold no bytes of their own. Pointwise work joins the kernel that reads its result, so it costs what it writes,
+// and only where a product or another op that is no row kernel reads it.
+#include "passes/analysis/recompute_costs.h"
 #include "ir/machine/cost.h"
-#include "ir/machine/device_model.h"
-#include <string.h>
 
 enum { FUSED_SHARE = 16 }; // of its bytes that an op in another op's kernel is taken to cost
 static const double nominal_bytes = 3e12, nominal_flops = 6e14; // a second
@@ -72,8 +56,6 @@ static const bool *find_storage(const Func *f, Arena *a) {
     return storage;
 }
 
-static bool is_kept(const Costs *c, const Value *v) { return v->def && !c->storage[v->def->id]; }
-
 bool hd_read_backward(const Uses *uses, const Value *v) {
     for (int k = 0; k < uses->count[v->id]; k++)
         if (!is_forward(uses->users[v->id][k])) return true;
@@ -105,37 +87,6 @@ double hd_recompute_kept(const Costs *c, const bool *again) {
     return bytes;
 }
 
-// Nodes: the ops by id, then the values by id, source and sink. `price`: bytes for a second.
-static Recomputed choose(const Costs *c, double price) {
-    const Func *f = c->f;
-    int values = f->n_ops, source = values + f->n_values, sink = source + 1;
-    Arena *a = hd_arena_new();
-    MinCut cut = hd_min_cut(a, sink + 1);
-    for (const Op *o = f->first; o; o = o->next) {
-        if (!is_forward(o) || !o->n_out || c->storage[o->id]) continue;
-        double again = c->seconds[o->id];
-        int64_t dear = again < 0 || again * price > (double)HD_NEVER_CUT ? HD_NEVER_CUT : (int64_t)(again * price);
-        hd_min_cut_edge(&cut, source, o->id, dear);
-        for (int i = 0; i < o->n_in; i++)
-            if (is_kept(c, o->in[i])) hd_min_cut_edge(&cut, values + o->in[i]->id, o->id, HD_NEVER_CUT);
-        for (int i = 0; i < o->n_out; i++) {
-            int64_t bytes = hd_op_is(o, TRAIT_ALIAS) ? HD_NEVER_CUT : hd_type_bytes(o->out[i]->type);
-            hd_min_cut_edge(&cut, o->id, values + o->out[i]->id, bytes);
-            if (hd_read_backward(&c->uses, o->out[i]))
-                hd_min_cut_edge(&cut, values + o->out[i]->id, sink, HD_NEVER_CUT);
-        }
-    }
-    Recomputed r = {.again = HD_NEWN(c->a, bool, f->n_ops + 1)};
-    memcpy(r.again, hd_min_cut_solve(&cut, source, sink), sizeof *r.again * (size_t)f->n_ops);
-    hd_arena_free(a);
-    for (const Op *o = f->first; o; o = o->next) {
-        r.again[o->id] &= c->seconds[o->id] >= 0;
-        if (r.again[o->id]) r.seconds += c->seconds[o->id];
-    }
-    r.kept = hd_recompute_kept(c, r.again);
-    return r;
-}
-
 Costs hd_recompute_costs(const Func *f, const bool *may, bool dear, Arena *a) {
     Costs c = {.f = f, .model = hd_model(f->module), .a = a, .uses = hd_uses(f, a), .storage = find_storage(f, a),
                .seconds = HD_NEWN(a, double, f->n_ops + 1)};
@@ -148,26 +99,8 @@ Costs hd_recompute_costs(const Func *f, const bool *may, bool dear, Arena *a) {
     return c;
 }
 
-static double price(int k) { return (double)((int64_t)1 << 46) / (double)((int64_t)1 << k); }
-
-Recomputed hd_recompute_auto(const Costs *c, double slower) {
-    int good = 0, bad = HD_RECOMPUTE_PRICES;
-    Recomputed best = {.again = HD_NEWN(c->a, bool, c->f->n_ops + 1)};
-    best.kept = hd_recompute_kept(c, best.again);
-    while (bad - good > 1) {
-        int k = good + (bad - good) / 2;
-        Recomputed r = choose(c, price(k));
-        if (r.seconds <= slower * c->products) good = k, best = r;
-        else bad = k;
-    }
-    return best;
-}
-
-int hd_recompute_choices(const Costs *c, int every, Recomputed *list) {
-    int n = 0;
-    for (int k = (HD_RECOMPUTE_PRICES - 1) % every; k < HD_RECOMPUTE_PRICES; k += every) {
-        const Recomputed r = choose(c, price(k));
-        if (!n || memcmp(r.again, list[n - 1].again, (size_t)c->f->n_ops) != 0) list[n++] = r;
-    }
-    return n;
+bool hd_has_backward(const Func *f) {
+    for (const Op *o = f->first; o; o = o->next)
+        if (hd_has(&o->attrs, A_BWD)) return true;
+    return false;
 }
