@@ -41,7 +41,7 @@ raise SystemExit(0 if loss < unigram - 0.3 else f"the model should be clearly be
 PY
 
 echo "== what it writes after \"static \""
-build/bin/tiny --resume=build/demo/checkpoint --sample="static " --tokens=300 --temperature=0.8 --top-k=40 2>/dev/null
+build/bin/tiny --resume=build/demo/checkpoint --sample="static " --tokens=300 --temperature=0.8 --top-k=40
 
 cat <<'TEXT'
 

@@ -178,7 +178,8 @@ def check_programs(p, foreign):
     check(sorted(os.listdir(p.work)) == ["plan.hir", "tiny", "tiny.hir", "tiny_cuda", "tokens"], os.listdir(p.work))
     p.run("heddle-translate", "plan.hir", "-o", "again")
     for example in sorted((p.at / "share/heddle/examples").glob("*/*.hd")):
-        check('"peak_bytes"' in p.run("heddlec", example, "--set", "layers=1", "--emit=report"), example)
+        few = ["--set", "layers=1"] if re.search(r"\blayers = \d", example.read_text()) else []
+        check('"peak_bytes"' in p.run("heddlec", example, *few, "--emit=report"), example)
 
 
 def check_alone(p):

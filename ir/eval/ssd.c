@@ -39,7 +39,7 @@ static void advance(const Ssd *s, int64_t at, int64_t head, const double *before
     for (int64_t p = 0; p < s->h.size; p++)
         for (int64_t n = 0; n < s->h.state; n++) {
             const int64_t i = p * s->h.state + n;
-            state[i] = (keep ? keep * before[i] : 0) + dt * x[p] * b[n];
+            state[i] = (keep != 0 ? keep * before[i] : 0) + dt * x[p] * b[n];
         }
 }
 
@@ -77,8 +77,8 @@ static void retreat(const Ssd *s, int64_t at, int64_t head, const double *dy, co
             dx[p] += dt * grad[i] * b[n];
             db[n] += dt * grad[i] * x[p];
             ddt += grad[i] * x[p] * b[n];
-            if (keep) shrunk += keep * grad[i] * before[i];
-            grad[i] = keep ? keep * grad[i] : 0;
+            if (keep != 0) shrunk += keep * grad[i] * before[i];
+            grad[i] = keep != 0 ? keep * grad[i] : 0;
         }
     }
     out[1].data[dt_at(s, at, head)] = ddt + a * shrunk;
