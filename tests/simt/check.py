@@ -321,7 +321,7 @@ class Range(ctypes.Structure):
 class Launch(ctypes.Structure):
     _fields_ = [("kernel", ctypes.POINTER(Kernel)), ("args", ctypes.POINTER(ctypes.c_void_p)),
                 ("size", ctypes.c_uint * 6), ("shared", ctypes.c_uint), ("ranges", ctypes.c_uint),
-                ("memory", ctypes.POINTER(Range))]
+                ("cluster", ctypes.c_uint), ("memory", ctypes.POINTER(Range))]
 
 
 def compiled(engine, folder):
@@ -350,7 +350,7 @@ def run(library, name):
     kernels = (Kernel * len(CASES)).in_dll(so, "simt_kernels")
     memory = Range(at, 4 * WORDS)
     launch = Launch(ctypes.pointer(kernels[list(CASES).index(name)]), args, (blocks, 1, 1, threads, 1, 1), shared, 1,
-                    ctypes.pointer(memory))
+                    1, ctypes.pointer(memory))
     so.simt_run(ctypes.byref(launch))
     print(*words, flush=True)
 
