@@ -1,6 +1,6 @@
 // Random numbers of dropout: Philox 4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011). They
 // depend on the seed, on the number of the dropout in the model, on the sequence and on the element alone, so that a
-// mask can be made again by whoever needs it, in any order and on any rank:
+// mask can be recomputed wherever it is read, in any order and on any rank:
 //
 //   key      low and high word of the seed
 //   counter  element / 4, site, low and high word of the sequence's number

@@ -29,6 +29,10 @@ def version(prefix):
     return f"{number}+{commit}" if commit else number
 
 
+def tag():
+    return f"py3-none-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}"
+
+
 def metadata(is_version):
     return (f"Metadata-Version: 2.1\nName: heddle\nVersion: {is_version}\n"
             "Summary: a compiler for training transformers on NVIDIA GPUs and on CPUs\n"
@@ -43,11 +47,10 @@ def files(prefix, name, is_version):
     for path in sorted(p for p in prefix.rglob("*") if p.is_file()):
         yield f"heddle/prefix/{path.relative_to(prefix)}", path.read_bytes(), os.access(path, os.X_OK)
     scripts = "".join(f"{t} = heddle.tools:{t.replace('-', '_')}\n" for t in TOOLS)
-    platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
     info = f"{name}.dist-info"
     yield f"{info}/METADATA", metadata(is_version).encode(), False
     yield f"{info}/WHEEL", (f"Wheel-Version: 1.0\nGenerator: heddle\nRoot-Is-Purelib: false\n"
-                            f"Tag: py3-none-{platform}\n").encode(), False
+                            f"Tag: {tag()}\n").encode(), False
     yield f"{info}/entry_points.txt", f"[console_scripts]\n{scripts}".encode(), False
 
 
@@ -81,8 +84,7 @@ def main():
         subprocess.run([args.cmake, "--install", args.build, "--prefix", prefix], check=True, stdout=subprocess.DEVNULL)
         is_version = version(prefix)
         name = f"heddle-{is_version}"
-        platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
-        path = args.folder / f"{name}-py3-none-{platform}.whl"
+        path = args.folder / f"{name}-{tag()}.whl"
         write(path, prefix, name, is_version)
     print(path)
 

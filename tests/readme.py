@@ -104,7 +104,7 @@ def run_page(heddlec, root, page):
 def main():
     heddlec, root = os.path.abspath(sys.argv[1]), pathlib.Path(sys.argv[2]).resolve()
     done = [run_page(heddlec, root, page) for page in sys.argv[3:]]
-    return 1 if any(failed or not count for count, failed in done) else 0
+    return 1 if any(failed or not count for count, failed in done) or sum(count for count, _ in done) < 5 else 0
 
 
 sys.exit(main())

@@ -1,12 +1,12 @@
-// recompute auto: keeps the fewest bytes from which the rest of what the backward pass reads can be made again cheaply.
-// A least cut in a graph of ops and values decides:
+// recompute auto: the fewest bytes to keep, such that recompute of everything else that the backward pass reads is
+// cheap. A minimum cut in a graph of ops and values decides:
 //
 //   source -> op     bytes * price of its time (an op that is dear to repeat: never cut, so it is not repeated)
 //   op -> result     bytes of the result: cut where the value is kept although its op is not repeated
 //   value -> reader  never cut: an op can be repeated only where its operands are there
 //   value -> sink    never cut, where the backward pass reads the value
 //
-// What is on the sink's side is made again. With a price p the cut is the least of bytes + p * seconds. The lowest
+// Ops on the sink's side are recomputed. With a price p the cut is the least of bytes + p * seconds. The lowest
 // price whose choice stays within the budget of time is found by bisection over a fixed series of prices, so the result
 // depends on nothing but the program and the table of the device.
 //

@@ -13,7 +13,7 @@ static const char **find_regions(const Func *f, const Layers *layers, Arena *a) 
     return region;
 }
 
-// What leaves a layer stays, if it is read, so that nothing is made again from far away and
+// Results that leave a layer and are read stay, so that no value is recomputed from far away and
 // every layer is a choice of its own. So does what `keep` and `offload` list.
 bool *hd_recompute_open(Func *f, bool dear, Arena *a) {
     Places kept = hd_places(f->module, A_KEPT, a), offloaded = hd_places(f->module, A_OFFLOAD, a);

@@ -1,6 +1,6 @@
 // The scale of the loss. f16 has no numbers below 2^-24 and loses bits below 2^-14, and the gradient of a mean over n
 // numbers begins with 1/n, divided by the micro-batches and ranks of a step. With a scale of at least their product the
-// gradient begins with 1 or a little more, however many tokens a step has and however they are dealt out:
+// gradient begins with 1 or a little more, however many tokens a step has and however ranks share them:
 //   %l = cross_entropy %z, %y             of 1000 rows, two micro-batches, four ranks: 8192
 //   %s = sum %e;  %l = mul %s, 0.0005     one of each: 2048
 // f32 and bf16 have exponents for all of that, and take 1.

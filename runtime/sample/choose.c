@@ -1,5 +1,5 @@
-// See choose.h. Everything is computed in f64, in an order that the logits alone decide, so equal logits and an equal
-// seed give equal tokens on every machine.
+// See choose.h. All arithmetic is f64, in an order that the logits alone decide: equal logits and an equal seed give
+// equal tokens, with the same C library (`exp`).
 #include "runtime/sample/choose.h"
 #include "runtime/random.h"
 #include <math.h>

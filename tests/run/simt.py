@@ -43,9 +43,12 @@ ROWS = 16  # of a matrix whose gradients are compared together: those of a head 
 # eight: sqrt(8) * 1.2e-2 = 3.4e-2. Measured: 1.6e-2. The gradients of host and program, all together, are equally far,
 # 1.3e-2, from those of the same e4m3 products computed in f32, and 6.0e-3 from each other.
 #
-# State-space duality: the gradient of a head's rate is what is left of sums over the rows of a chunk less sums over its
-# columns, which mostly cancel, so that it keeps their errors at a smaller size. Measured: 5.4e-6.
-STATES = 2e-6, 2e-5
+# State-space duality: the gradients of a head's rate and of its steps are sums over the rows of a chunk less sums over
+# its columns. The two mostly cancel, so that the difference keeps their errors at a smaller size. The host alone shows
+# how much: with chunks of 7, 16, 30, 45 and 90 positions it moves those two gradients of this program by 2.7e-6 to
+# 1.1e-5 of their norm, and every other one by 7.8e-7 at most. So their errors count a tenth, and the bound is that of
+# f32. Measured on the emulator: 5.4e-6, and 1.0e-6 at most for the others.
+CANCELLING = {"ssd": ("dt_bias", "rate")}
 F32 = 2e-6, 2e-6
 FP8 = 2e-6, 2.7e-4
 FP8_BF16 = 1e-4, 3.4e-2
@@ -97,7 +100,7 @@ PROGRAMS = {
     "moe": (BF16, "90", (*MOE, "train.precision.compute=bf16")),
     "moe_mma": (BF16, "80", (*MOE, "train.precision.compute=bf16")),
     "moe_80": (F32, "80", (*MOE, "train.precision.compute=f32")),
-    "ssd": (STATES, "80", SSD),
+    "ssd": (F32, "80", SSD),
     # attention on wgmma: sizes of heads, windows, documents, lengths that fill no tile, a backward pass in one kernel
     "masks_64": masks("dim=256", "seq=300", "window=100", "packed=1"),
     "masks_96": masks("dim=384", "seq=300", "window=100", "packed=1"),
@@ -137,17 +140,19 @@ def gradients_of(folder):
     return found
 
 
-def farthest(here, there):
-    """Of two programs' gradients: the largest relative error of a vector, or of ROWS rows of a matrix, and where."""
+def farthest(here, there, cancelling=()):
+    """Of two programs' gradients: the largest relative error of a vector, or of ROWS rows of a matrix, and where. A
+    tenth of the error counts for parameters of these names."""
     if not here or here.keys() != there.keys():
         return math.inf, f"other parameters: {sorted(here.keys() ^ there.keys())}"
     off = []
     for name, (shape, x) in here.items():
         y, step = there[name][1], ROWS * shape[-1] if len(shape) > 1 else len(x)
+        part = 0.1 if name.rsplit(".", 1)[-1] in cancelling else 1
         for at in range(0, len(x), step):
             norm, error = math.hypot(*y[at:at + step]), math.dist(x[at:at + step], y[at:at + step])
             if not error <= 0:  # also where it is not a number
-                off.append((error / norm if norm else math.inf, f"{name}, element {at}"))
+                off.append((part * error / norm if norm else math.inf, f"{name}, element {at}"))
     return max(off, key=lambda row: (row[0] != row[0], row[0]), default=(0, "nowhere"))
 
 
@@ -252,7 +257,7 @@ class Tried:
         far = self.far_logits((("cuda", there), ("host", there))) if self.name in WRITES else None
         if far:
             return far
-        most, place = farthest(gradients_of(here), gradients_of(there))
+        most, place = farthest(gradients_of(here), gradients_of(there), CANCELLING.get(self.name, ()))
         print(f"{self.name}: off by {off[0][0]:.1e}, norm {off[0][1]:.1e}, then {off[1][0]:.1e}; gradients {most:.1e} "
               f"({place})", flush=True)
         near = [off[0][0] <= self.bound, off[0][1] <= 50 * self.bound, off[1][0] <= 50 * self.bound] # a NaN is not
