@@ -297,11 +297,46 @@ int hd_emit_attention_operands(Emit *e, const Op *o, int64_t at[9]) {
     return n;
 }
 
-static void number(Emit *e, Out *t, const Op *o, AttrId id, const char *field) {
-    const Attr *a = hd_attr(&o->attrs, id);
+static void number(Emit *e, Out *t, const Attrs *as, AttrId id, const char *field) {
+    const Attr *a = hd_attr(as, id);
     if (!a) return;
     if (hd_attr_info(id)->kind == AK_INT) hd_printf(t, ", .%s = %lld", field, (long long)a->i);
     else hd_printf(t, ", .%s = %s", field, hd_emit_number(e->a, a->f, true));
+}
+
+static const char *upper(Emit *e, const char *word) {
+    char *text = hd_sprintf(e->a, "%s", word);
+    for (char *c = text; *c; c++) *c = (char)toupper((unsigned char)*c);
+    return text;
+}
+
+const char *hd_emit_points(Emit *e, const Attrs *as, AttrId id) {
+    const Attr *a = hd_attr(as, id);
+    Out t = hd_out(e->a);
+    for (int i = 0; a && i < a->n; i++)
+        hd_printf(&t, "%s%s", i ? ", " : "",
+                  hd_emit_number(e->a, id == A_LR_STEPS ? (double)a->ints[i] : a->floats[i], true));
+    return hd_sprintf(e->a, "{%s}", t.n ? t.text : "");
+}
+
+const char *hd_emit_rate(Emit *e, const Attrs *as) {
+    Out t = hd_out(e->a);
+    const Attr *steps = hd_attr(as, A_LR_STEPS), *rates = hd_attr(as, A_LR_RATES);
+    const char *kind = hd_word(as, A_LR, "constant");
+    const bool pointless = !strcmp(kind, "points") && (!steps || !rates || !steps->n || steps->n != rates->n);
+    if (!hd_has(as, A_LR_PEAK) || pointless) return "{.peak = -1.0}"; // unknown
+    hd_printf(&t, "{.kind = HD_LR_%s", upper(e, kind));
+    number(e, &t, as, A_LR_PEAK, "peak");
+    number(e, &t, as, A_LR_FLOOR, "floor");
+    number(e, &t, as, A_LR_WARMUP, "warmup");
+    number(e, &t, as, A_LR_TOTAL, "total");
+    number(e, &t, as, A_LR_DECAY, "decay");
+    if (hd_has(as, A_LR_SHAPE)) hd_printf(&t, ", .shape = HD_FALL_%s", upper(e, hd_word(as, A_LR_SHAPE, "")));
+    if (steps && rates)
+        hd_printf(&t, ", .points = %d, .steps = (const double[])%s, .rates = (const double[])%s", steps->n,
+                  hd_emit_points(e, as, A_LR_STEPS), hd_emit_points(e, as, A_LR_RATES));
+    hd_puts(&t, "}");
+    return t.text;
 }
 
 double hd_emit_beta(const Op *o, int i) { // 1: 1 - beta^t is 0, as without one
@@ -313,18 +348,8 @@ int hd_emit_optimizer(Emit *e, const Op *o) {
     Out t = hd_out(e->a);
     hd_printf(&t, "{.beta1 = %s, .beta2 = %s", hd_emit_number(e->a, hd_emit_beta(o, 0), true),
               hd_emit_number(e->a, hd_emit_beta(o, 1), true));
-    number(e, &t, o, A_CLIP, "clip");
+    number(e, &t, &o->attrs, A_CLIP, "clip");
     hd_printf(&t, ", .loss_scale = %s", hd_emit_number(e->a, (double)hd_int(&o->attrs, A_LOSS_SCALE, 1), true));
-    number(e, &t, o, A_LR_PEAK, "lr_peak");
-    number(e, &t, o, A_LR_FLOOR, "lr_floor");
-    number(e, &t, o, A_LR_WARMUP, "lr_warmup");
-    number(e, &t, o, A_LR_TOTAL, "lr_total");
-    const char *lr = hd_word(&o->attrs, A_LR, NULL);
-    if (lr)
-        hd_printf(&t, ", .lr_kind = %s",
-                  !strcmp(lr, "cosine")   ? "HD_LR_COSINE"
-                  : !strcmp(lr, "linear") ? "HD_LR_LINEAR"
-                                          : "HD_LR_CONSTANT");
-    hd_puts(&t, "}");
+    hd_printf(&t, ", .lr = %s}", hd_emit_rate(e, &o->attrs));
     return row(e, &e->optimizers, t.text);
 }

@@ -85,6 +85,8 @@ int hd_emit_attention(Emit *e, const Op *o); // attention and attention_grad -> 
 int hd_emit_attention_operands(Emit *e, const Op *o, int64_t at[9]); // how many there are
 double hd_emit_beta(const Op *o, int i); // of step_scalars
 int hd_emit_optimizer(Emit *e, const Op *o); // step_scalars -> &optimizers[i]
+const char *hd_emit_rate(Emit *e, const Attrs *as);              // an initialiser of HdRate
+const char *hd_emit_points(Emit *e, const Attrs *as, AttrId id); // A_LR_STEPS or A_LR_RATES as {f64, ...}
 // The statements of a kernel of kind optimizer: each value is `const float vID`, the results are assigned to `weights`
 // and to state 0, 1, ..., whose number stands between `before` and `after`. Arguments are called as in the kernel.
 const char *hd_emit_update(Emit *e, const Func *k, const char *indent, const char *before, const char *after);

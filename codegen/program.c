@@ -387,21 +387,6 @@ static int64_t arena_bytes(Emit *e, Space space) {
     return s ? hd_int(&s->attrs, A_BYTES, 0) : 0;
 }
 
-static const char *setting_float(const Emit *e, AttrId id, double otherwise) {
-    const Attr *a = hd_emit_setting(e->m, id);
-    return hd_emit_number(e->a, a ? a->f : otherwise, true);
-}
-
-static void put_rate(Emit *e) { // for the log
-    static const struct { const char *word, *kind; } kinds[] = {{"linear", "LINEAR"}, {"cosine", "COSINE"}};
-    const Attr *lr = hd_emit_setting(e->m, A_LR);
-    const char *kind = "CONSTANT";
-    for (size_t i = 0; lr && i < sizeof kinds / sizeof *kinds; i++)
-        if (!strcmp(lr->s, kinds[i].word)) kind = kinds[i].kind;
-    hd_printf(e->c, "    .lr = {HD_LR_%s, %lld, %lld, %s, %s},\n", kind, ll(setting_int(e, A_LR_WARMUP, 0)),
-              ll(setting_int(e, A_LR_TOTAL, 0)), setting_float(e, A_LR_PEAK, -1), setting_float(e, A_LR_FLOOR, 0));
-}
-
 // The arguments of a step's functions, which all have the same.
 static int put_inputs(Emit *e) {
     const Symbol *train = hd_step(e->m, KIND_TRAIN);
@@ -431,6 +416,8 @@ static int64_t sharing(Emit *e) { // ranks that share the work of a micro-batch
 }
 
 static void put_program(Emit *e, int n_params, int n_buckets, int n_states, int n_comms) {
+    static const Attrs none;
+    const Symbol *train = hd_symbol_find(e->m, "train");
     Out *o = e->c;
     const int64_t micro = setting_int(e, A_MICRO, 1);
     const int n_inputs = put_inputs(e);
@@ -460,7 +447,7 @@ static void put_program(Emit *e, int n_params, int n_buckets, int n_states, int 
     const double flops = (double)setting_int(e, A_MODEL_FLOPS, 0) * (double)micro / (double)sharing(e);
     hd_printf(o, "    .model_flops = %.17g, .seed = %lld,\n", flops,
               ll(setting_int(e, A_SEED, 1)));
-    put_rate(e);
+    hd_printf(o, "    .lr = %s, // for the log\n", hd_emit_rate(e, train ? &train->attrs : &none));
     hd_printf(o, "    .n_axes = %d, .axes = axes,\n", N_AXES);
     hd_printf(o, "    .n_comms = %d, .comms = %s, .n_buckets = %d, .buckets = %s,\n", n_comms, n_comms ? "comms" : "0",
               n_buckets, n_buckets ? "buckets" : "0");

@@ -129,6 +129,17 @@ const char *hd_rule_zero(Rule *r) {
     return hd_rule_give(r, hd_type(r->cx, hd_rule_symbol(r, A_INTO, SYM_BUFFER)->type->dtype, 1, &n));
 }
 
+// Points of a learning rate: as many rates as steps, and the steps ascend.
+static const char *points_wrong(const Attrs *as) {
+    const Attr *steps = hd_attr(as, A_LR_STEPS), *rates = hd_attr(as, A_LR_RATES);
+    const bool points = !strcmp(hd_word(as, A_LR, ""), "points");
+    if (!points) return steps || rates ? "lr_steps and lr_rates are of lr = points" : NULL;
+    if (!steps || !rates || !steps->n || steps->n != rates->n) return "lr = points needs as many lr_steps as lr_rates";
+    for (int i = 1; i < steps->n; i++)
+        if (steps->ints[i] <= steps->ints[i - 1]) return "lr_steps must ascend";
+    return NULL;
+}
+
 const char *hd_rule_step_scalars(Rule *r) {
     const Symbol *s = hd_rule_symbol(r, A_COUNTER, SYM_BUFFER);
     if (r->o->n_in > 1) WRONG("step_scalars takes the gradient norm or nothing, not %d operands", r->o->n_in);
@@ -136,6 +147,7 @@ const char *hd_rule_step_scalars(Rule *r) {
     if (r->o->n_in && (IN(0)->rank || IN(0)->dtype != TY_F32))
         WRONG("the gradient norm must be f32, not %s", TEXT(IN(0)));
     const char *wrong = scale_wrong(r);
+    if (!wrong) wrong = points_wrong(&r->o->attrs);
     return wrong ? wrong : hd_rule_give(r, hd_type(r->cx, TY_F32, 1, (int64_t[]){8}));
 }
 

@@ -175,6 +175,16 @@ typedef struct {
     bool waits; // its first statement waits for the kernels before it: it may be launched while they end
 } HdKernel;
 
+typedef struct { // a schedule of learning rates
+    int kind, shape;  // HD_LR_*, HD_FALL_*
+    int64_t warmup, total, decay;
+    double peak, floor;
+    int points;
+    const double *steps, *rates; // of the points
+} HdRate;
+enum { HD_LR_CONSTANT, HD_LR_LINEAR, HD_LR_COSINE, HD_LR_WSD, HD_LR_INVERSE_SQRT, HD_LR_POINTS };
+enum { HD_FALL_LINEAR, HD_FALL_COSINE, HD_FALL_SQRT };
+
 typedef struct HdBackend HdBackend;
 typedef struct {
     const char *model, *source, *target, *arch; // "GPT2", "gpt2.hd", "cuda", "sm_90"
@@ -189,7 +199,7 @@ typedef struct {
     int n_inputs;
     const HdInput *inputs;
     double model_flops;                 // per step: forward and backward, causal attention at half
-    struct { int kind; int64_t warmup, total; double peak, floor; } lr; // HD_LR_*; a peak below 0: unknown
+    HdRate lr; // for the log; a peak below 0: unknown
     int64_t seed;                       // train.seed: what --seed replaces
     int64_t loss_scale;                 // that gradients have: a power of two; 0: 1
     int n_axes, n_comms;
@@ -359,12 +369,10 @@ void hd_host_cross_entropy_grad(HdDtype dt, int64_t rows, int64_t vocab, const v
 void hd_host_embedding_grad(HdDtype dt, int64_t rows, int64_t vocab, int64_t cols, const void *dy, const int32_t *index,
                             float *out, bool accumulate, void *workspace);
 typedef struct {
-    double clip, loss_scale, beta1, beta2, eps, weight_decay, lr_peak, lr_floor;
-    int64_t lr_warmup, lr_total;
-    int lr_kind;
+    double clip, loss_scale, beta1, beta2;
+    HdRate lr;
 } HdOptimizer;
-enum { HD_LR_CONSTANT, HD_LR_LINEAR, HD_LR_COSINE };
-double hd_learning_rate(const HdOptimizer *o, double step); // counted from 1
+double hd_learning_rate(const HdRate *r, double step); // counted from 1
 // sqrt of the sum of squares of n buffers, summed in fixed blocks of HD_HOST_NORM_BLOCK elements, then in block order,
 // in f64, and divided by the scale of the loss. Generated programs check that the compiler sized the workspace for the
 // same blocks.
@@ -379,6 +387,7 @@ void hd_host_grad_norm(int n, const float *const *buffers, const int64_t *counts
 //   constant:     peak
 //   linear:       floor + (peak - floor) (1 - p)
 //   cosine:       floor + (peak - floor) (1 + cos(pi p)) / 2
+//   wsd, inverse_sqrt, points: see there
 // norm NULL: factor 1 / loss_scale.
 void hd_host_step_scalars(const HdOptimizer *o, const float *norm, int32_t *step, float *scalars);
 // The keys of a micro-batch, 8 words for each of `sites` dropouts (ir/random.h). `counter`: the seed and the number of

@@ -66,21 +66,33 @@ void hd_cuda_print_root_sum(Emit *e, const Op *o) {
     put_root(e, o, hd_emit_place(e, o->in[0]), hd_type_count(o->in[0]->type), o->out[0]);
 }
 
+static int word_of(const char *word, const char *words) { // its place among them; 0: it is none of them
+    const size_t n = strlen(word);
+    for (int i = 0; *words; i++, words += strcspn(words, " "), words += *words == ' ')
+        if (n == strcspn(words, " ") && !strncmp(word, words, n)) return i;
+    return 0;
+}
+
 void hd_cuda_print_step_scalars(Emit *e, const Op *o) {
     const Attrs *as = &o->attrs;
-    const char *kind = hd_word(as, A_LR, "constant");
+    const Attr *points = hd_attr(as, A_LR_STEPS);
     const char *numbers = hd_sprintf(
         e->a,
         "#define SS_KIND %d\n#define SS_PEAK %s\n#define SS_FLOOR %s\n#define SS_WARMUP %s\n#define SS_TOTAL %s\n"
         "#define SS_CLIP %s\n#define SS_SCALE %s\n#define SS_BETA1 %s\n#define SS_BETA2 %s\n",
-        !strcmp(kind, "linear")   ? 1
-        : !strcmp(kind, "cosine") ? 2
-                                  : 0,
+        word_of(hd_word(as, A_LR, ""), "constant linear cosine wsd inverse_sqrt points"),
         number(e, hd_float(as, A_LR_PEAK, 0), true), number(e, hd_float(as, A_LR_FLOOR, 0), true),
         number(e, (double)hd_int(as, A_LR_WARMUP, 0), true), number(e, (double)hd_int(as, A_LR_TOTAL, 0), true),
         number(e, hd_float(as, A_CLIP, 0), true), scale_text(e, o), number(e, hd_emit_beta(o, 0), true),
         number(e, hd_emit_beta(o, 1), true));
     numbers = hd_sprintf(e->a, "%s#define SS_NORM %d\n", numbers, o->n_in > 0);
+    if (hd_has(as, A_LR_DECAY))
+        numbers = hd_sprintf(e->a, "%s#define SS_DECAY %s\n#define SS_SHAPE %d\n", numbers,
+                             number(e, (double)hd_int(as, A_LR_DECAY, 0), true),
+                             word_of(hd_word(as, A_LR_SHAPE, ""), "linear cosine sqrt"));
+    if (points)
+        numbers = hd_sprintf(e->a, "%s#define SS_POINTS %d\n#define SS_STEPS %s\n#define SS_RATES %s\n", numbers,
+                             points->n, hd_emit_points(e, as, A_LR_STEPS), hd_emit_points(e, as, A_LR_RATES));
     const char *name = hd_cuda_name(e, "step_scalars", numbers);
     const char *text = hd_cuda_template(e, "step_scalars", hd_sprintf(e->a, "#define SS_KERNEL %s\n%s", name, numbers));
     int64_t step = hd_emit_buffer(e, o, hd_word(as, A_COUNTER, ""), 0);

@@ -30,8 +30,20 @@ static const char *last(const Facts *x) {
     return hd_int(x->train, A_MICRO, 1) < 2 ? "train.accumulate is 1: no micro-batch follows another" : not_divided(x);
 }
 
+static const char *points(const Facts *x) {
+    return is(x->train, A_LR, "points") ? "points give every learning rate" : NULL;
+}
+
 static const char *rate(const Facts *x) {
-    return is(x->train, A_LR, "constant") ? "the learning rate is constant" : NULL;
+    return is(x->train, A_LR, "constant") ? "the learning rate is constant" : points(x);
+}
+
+static const char *total(const Facts *x) {
+    return is(x->train, A_LR, "inverse_sqrt") ? "inverse_sqrt falls without an end" : rate(x);
+}
+
+static const char *wsd(const Facts *x) {
+    return is(x->train, A_LR, "wsd") ? NULL : "it is of the learning rate wsd(...)";
 }
 
 static const char *decay(const Facts *x) { return x->decays ? NULL : "no parameter of the model decays"; }
@@ -74,7 +86,9 @@ static const struct { AttrId setting; const char *(*why)(const Facts *); bool ra
     {A_PREFETCH, prefetch, true}, {A_LIVE_GRADS, pieces, true},
     {A_WEIGHTS_FROM, weights, true}, {A_OVERLAP_MICRO, overlap_micro, true},
     {A_SLOWER, slower, false},    {A_REDUCTION, last, true},
-    {A_LR_FLOOR, rate, false},    {A_LR_TOTAL, rate, false},
+    {A_LR_FLOOR, rate, false},    {A_LR_TOTAL, total, false},
+    {A_LR_DECAY, wsd, false},     {A_LR_SHAPE, wsd, false},
+    {A_LR_WARMUP, points, false},
     {A_WEIGHT_DECAY, decay, false},
     {A_EXCEPT, fp8, false},       {A_FP8_SCALE, fp8, false},
     {A_FP8_BACKWARD, fp8, false},

@@ -1,41 +1,23 @@
 // The train and schedule blocks. Three layers are applied in order: the prelude's defaults, the file's blocks, the
 // --set options; a later layer replaces settings of an earlier one. settings.def lists every setting; a value that
 // cannot be executed yet is refused by name.
-#include "frontend/model/sema.h"
+#include "frontend/settings/settings.h"
 #include "ir/mesh.h"
 #include "ir/optimizer.h"
 
-typedef enum { KIND_INT, KIND_POWER, KIND_FLOAT, KIND_WORD, KIND_PATHS, KIND_NAMED, KIND_PAIR, KIND_RATE } Kind;
-static const struct Row {
-    const char *path;
-    Kind kind;
-    AttrId attr;
-    double low, high;
-    const char *choices, *ready;
-} rows[] = {
+static const SettingRow rows[] = {
 #define SETTING(path, kind, attr, low, high, choices, ready) {path, KIND_##kind, A_##attr, low, high, choices, ready},
 #include "frontend/settings/settings.def"
 #undef SETTING
 };
-enum { N_ROWS = sizeof rows / sizeof *rows };
-
-typedef struct { // the value of one row
-    int layer; // the layer that gave it: 1 defaults, 2 the file, 3 and up a --set
-    Span span;
-    Val v;            // INT, POWER, FLOAT
-    double pair[2];   // PAIR
-    const char *word; // WORD, RATE
-    Paths paths;      // PATHS, NAMED
-    bool none;        // PATHS: the word none was written
-} Setting;
-
-typedef struct Settings { Setting at[N_ROWS], defaults[N_ROWS]; } Settings;
 
 static int row_of(AttrId a) {
     int k = 0;
     while (k < N_ROWS && rows[k].attr != a) k++;
     return k;
 }
+
+Setting *hd_setting(Settings *set, AttrId a) { return &set->at[row_of(a)]; }
 
 // --- finding the row of a name
 
@@ -121,7 +103,7 @@ static const char *given_text(Front *f, const Node *n) {
     return v.kind == VAL_BAD ? NULL : hd_val_text(f, v);
 }
 
-static bool in_words(const char *word, const char *words) {
+bool hd_setting_in_words(const char *word, const char *words) {
     size_t n = strlen(word);
     for (const char *s = words; *s; s += strcspn(s, " "), s += *s == ' ')
         if (!strncmp(s, word, n) && (s[n] == ' ' || !s[n])) return true;
@@ -134,44 +116,55 @@ static const char *with_commas(Front *f, const char *words) {
     return o.text;
 }
 
-static const char *number_text(Front *f, double v) {
+const char *hd_setting_number_text(Front *f, double v) {
     Out o = hd_out(f->arena);
     hd_put_float(&o, v);
     return o.text;
 }
 
-static bool wrong(Front *f, const struct Row *row, const Node *n, const char *needed) {
+bool hd_setting_wrong(Front *f, const SettingRow *row, const Node *n, const char *needed) {
     const char *got = given_text(f, n);
     if (got) hd_front_error(f, n->span, "%s must be %s, not %s", row->path, needed, got);
     return false;
 }
 
-static bool is_integer(const struct Row *row) { return row->kind == KIND_INT || row->kind == KIND_POWER; }
+static bool is_integer(const SettingRow *row) { return row->kind == KIND_INT || row->kind == KIND_POWER; }
 
 // A number from low to high; an integer for INT and POWER, or a word of `choices`, which is 0. Names that are not
 // arguments of the model are words, not numbers.
-static bool read_number(Front *f, const struct Row *row, const Node *n, Val *v) {
+static bool read_number(Front *f, const SettingRow *row, const Node *n, Val *v) {
     bool integer = is_integer(row), power = row->kind == KIND_POWER, found = true;
-    if (integer && row->choices[0] && n->kind == N_NAME && in_words(n->name, row->choices)) {
+    if (integer && row->choices[0] && n->kind == N_NAME && hd_setting_in_words(n->name, row->choices)) {
         *v = hd_val_int(0);
         return true;
     }
     const char *needed =
         integer ? hd_sprintf(f->arena, "%s%s%s from %lld to %lld", row->choices, row->choices[0] ? " or " : "",
                              power ? "a power of two" : "an integer", (long long)row->low, (long long)row->high)
-                : hd_sprintf(f->arena, "a number from %s to %s", number_text(f, row->low), number_text(f, row->high));
+                : hd_sprintf(f->arena, "a number from %s to %s", hd_setting_number_text(f, row->low),
+                             hd_setting_number_text(f, row->high));
     if (n->kind == N_NAME) hd_find_arg(f, f->root, n->name, &found);
-    if (!found || n->kind == N_DOT || n->kind == N_LIST || n->kind == N_NAMED) return wrong(f, row, n, needed);
+    if (!found || n->kind == N_DOT || n->kind == N_LIST || n->kind == N_NAMED)
+        return hd_setting_wrong(f, row, n, needed);
     *v = hd_lower_expr(f, f->root, n);
     if (v->kind == VAL_BAD) return false;
     double x = hd_val_is_number(*v) ? hd_val_number(*v) : row->low - 1;
     if (x < row->low || x > row->high || (integer && v->kind != VAL_INT) || (power && v->i & (v->i - 1)))
-        return wrong(f, row, n, needed);
+        return hd_setting_wrong(f, row, n, needed);
     if (!integer) *v = hd_val_float(x);
     return true;
 }
 
-static bool one_value(Front *f, const struct Row *row, const Node *values, Span s, int n) {
+// A number of steps, or a share of them below 1.
+static bool read_share(Front *f, const SettingRow *row, const Node *n, Val *v) {
+    *v = hd_lower_expr(f, f->root, n);
+    if (v->kind == VAL_BAD) return false;
+    const double x = hd_val_is_number(*v) ? hd_val_number(*v) : -1;
+    return (x >= 0 && x <= row->high && (v->kind == VAL_INT || x < 1)) ||
+           hd_setting_wrong(f, row, n, "a number of steps, or a share of all steps from 0.0 to below 1.0");
+}
+
+static bool one_value(Front *f, const SettingRow *row, const Node *values, Span s, int n) {
     if (values && values->n == n) return true;
     return hd_front_error(f, values ? values->span : s, "%s takes %d value%s, not %d", row->path, n, n == 1 ? "" : "s",
                           values ? values->n : 0);
@@ -188,32 +181,42 @@ static bool declares_module(const Node *list, const char *name) {
 }
 
 // `graph Block.attn, Head;`: a list of places instead of one of a few words.
-static bool is_list(const Front *f, const struct Row *row, const Node *values) {
+static bool is_list(const Front *f, const SettingRow *row, const Node *values) {
     if (row->high == 0 || !values || !values->n) return false;
     const Node *n = values->kids[0];
     return values->n > 1 || n->kind == N_DOT || n->kind == N_INDEX ||
            (n->kind == N_NAME && (declares_module(f->user, n->name) || declares_module(f->prelude, n->name)));
 }
 
-static bool read_word(Front *f, const struct Row *row, const Node *n, const char **word) {
+static bool read_word(Front *f, const SettingRow *row, const Node *n, const char **word) {
     *word = hd_path_text(f, n);
-    if (*word && in_words(*word, row->choices)) {
+    if (*word && hd_setting_in_words(*word, row->choices)) {
         if (!strcmp(*word, "zero0")) *word = hd_intern(f->cx, "none"); // two names of one strategy
         return true;
     }
-    return wrong(f, row, n,
+    return hd_setting_wrong(f, row, n,
                  hd_sprintf(f->arena, "%s%s%s", strchr(row->choices, ' ') ? "one of " : "",
                             with_commas(f, row->choices),
                             row->high != 0 ? ", or names of modules such as Block.mlp" : ""));
 }
 
-static bool read_paths(Front *f, const struct Row *row, const Node *values, bool more, Setting *s) {
+bool hd_setting_read(Front *f, Settings *set, AttrId attr, const Node *n, int layer) {
+    const int k = row_of(attr);
+    Setting *s = &set->at[k];
+    s->span = n->span;
+    s->layer = layer;
+    return rows[k].kind == KIND_WORD    ? read_word(f, &rows[k], n, &s->word)
+           : rows[k].kind == KIND_SHARE ? read_share(f, &rows[k], n, &s->v)
+                                        : read_number(f, &rows[k], n, &s->v);
+}
+
+static bool read_paths(Front *f, const SettingRow *row, const Node *values, bool more, Setting *s) {
     if (!more) s->paths = (Paths){0}, s->none = false;
     for (int k = 0; k < values->n; k++) {
         int errors = f->cx->diags.errors;
         const char *path = hd_path_text(f, values->kids[k]);
         if (!path && f->cx->diags.errors > errors) return false; // a wrong index
-        if (!path) return wrong(f, row, values->kids[k], "names of modules such as Block.mlp");
+        if (!path) return hd_setting_wrong(f, row, values->kids[k], "names of modules such as Block.mlp");
         s->none |= !strcmp(path, "none");
         if (strcmp(path, "none")) hd_push(f->arena, &s->paths, (const Node *)values->kids[k]);
     }
@@ -221,49 +224,24 @@ static bool read_paths(Front *f, const struct Row *row, const Node *values, bool
 }
 
 // Names of parameters and modules as written: what they name is not known yet (frozen.c).
-static bool read_named(Front *f, const struct Row *row, const Node *values, bool more, Setting *s) {
+static bool read_named(Front *f, const SettingRow *row, const Node *values, bool more, Setting *s) {
     if (!more) s->paths = (Paths){0};
     for (int k = 0; k < values->n; k++) {
         const Node *n = values->kids[k];
-        if (!hd_pattern(f, n)) return wrong(f, row, n, "names of parameters or modules, such as wte or \"*.bias\"");
+        if (!hd_pattern(f, n))
+            return hd_setting_wrong(f, row, n, "names of parameters or modules, such as wte or \"*.bias\"");
         if (n->kind != N_NAME || strcmp(n->name, "none") != 0) hd_push(f->arena, &s->paths, n);
     }
     return true;
 }
 
-// cosine(peak, warmup = w, total = n, floor = x), linear(the same), constant(x, warmup = w), or a number: the peak.
-static bool read_rate(Front *f, Settings *set, const struct Row *row, const Node *n, int layer) {
-    static const Formal formals[] = {{"peak", false}, {"warmup", true}, {"total", true}, {"floor", true}};
-    static const AttrId attrs[] = {A_LR_PEAK, A_LR_WARMUP, A_LR_TOTAL, A_LR_FLOOR};
-    Setting *rate = &set->at[row_of(A_LR)];
-    bool call = n->kind == N_CALL && n->a->kind == N_NAME && in_words(n->a->name, row->choices);
-    const Node *slots[4] = {n};
-    if (!call && (n->kind == N_CALL || n->kind == N_DOT || (n->kind == N_NAME && in_words(n->name, row->choices))))
-        return wrong(f, row, n, "constant(x), linear(...), cosine(...) or a number");
-    if (call && !hd_bind(f, n->span, n->a->name, 4, formals, n->n, n->kids, slots)) return false;
-    if (call && !slots[2] && strcmp(n->a->name, "constant"))
-        return hd_front_error(f, n->span, "%s needs argument 'total', the step at which it ends", n->a->name);
-    bool keep = !call && layer >= 3; // --set train.lr=3e-4 changes the peak of the file's schedule
-    if (!keep) rate->word = call ? n->a->name : "constant";
-    for (int k = 0; k < 4; k++) {
-        int at = row_of(attrs[k]);
-        Setting *s = &set->at[at];
-        if (!slots[k] && keep) continue;
-        s->v = is_integer(&rows[at]) ? hd_val_int(0) : hd_val_float(0);
-        s->layer = layer;
-        if (!slots[k]) continue;
-        s->span = slots[k]->span;
-        if (!read_number(f, &rows[at], slots[k], &s->v)) return false;
-    }
-    return true;
-}
-
-static bool read_value(Front *f, Settings *set, const struct Row *row, Setting *s, const Node *values, Span at,
+static bool read_value(Front *f, Settings *set, const SettingRow *row, Setting *s, const Node *values, Span at,
                        int layer, bool more) {
     switch (row->kind) {
     case KIND_INT:
     case KIND_POWER:
     case KIND_FLOAT: return one_value(f, row, values, at, 1) && read_number(f, row, values->kids[0], &s->v);
+    case KIND_SHARE: return one_value(f, row, values, at, 1) && read_share(f, row, values->kids[0], &s->v);
     case KIND_WORD:
         s->paths = (Paths){0};
         s->word = "places";
@@ -271,7 +249,8 @@ static bool read_value(Front *f, Settings *set, const struct Row *row, Setting *
         return one_value(f, row, values, at, 1) && read_word(f, row, values->kids[0], &s->word);
     case KIND_PATHS: return !values || read_paths(f, row, values, more, s);
     case KIND_NAMED: return values ? read_named(f, row, values, more, s) : one_value(f, row, NULL, at, 1);
-    case KIND_RATE: return one_value(f, row, values, at, 1) && read_rate(f, set, row, values->kids[0], layer);
+    case KIND_RATE:
+        return one_value(f, row, values, at, 1) && hd_rate_read(f, set, row, values->kids[0], layer);
     case KIND_PAIR:
         if (!one_value(f, row, values, at, 2)) return false;
         for (int k = 0; k < 2; k++) {
@@ -341,13 +320,13 @@ static bool read_file(Front *f, Settings *set, const Node *file, int layer) {
 
 // --- checks of the whole
 
-static bool ready(Front *f, const struct Row *row, const Setting *s) {
+static bool ready(Front *f, const SettingRow *row, const Setting *s) {
     if (!row->ready[0]) return true;
     const char *value = row->kind == KIND_WORD  ? s->word
                         : is_integer(row)        ? hd_sprintf(f->arena, "%lld", (long long)s->v.i)
                         : s->paths.n            ? hd_path_text(f, s->paths.at[0])
                                                 : "none";
-    if (in_words(value, row->ready)) return true;
+    if (hd_setting_in_words(value, row->ready)) return true;
     return hd_front_error(f, s->span, "%s = %s cannot be executed yet; supported now: %s", row->path, value,
                           with_commas(f, row->ready));
 }
@@ -371,21 +350,6 @@ static bool check_mesh(Front *f, const Settings *set) {
                           hd_mesh_text(f->arena, &mesh, false), ranks, HD_MAX_RANKS);
 }
 
-static bool check_rate(Front *f, const Settings *set) {
-    const Setting *rate = &set->at[row_of(A_LR)], *total = &set->at[row_of(A_LR_TOTAL)],
-                  *warmup = &set->at[row_of(A_LR_WARMUP)];
-    const Setting *peak = &set->at[row_of(A_LR_PEAK)], *floor_ = &set->at[row_of(A_LR_FLOOR)];
-    if (!strcmp(rate->word, "constant")) return true;
-    if (total->v.i < warmup->v.i || total->v.i < 1)
-        return hd_front_error(f, total->span,
-                              "the learning rate ends at step %lld, before its warmup of %lld steps does",
-                              (long long)total->v.i, (long long)warmup->v.i);
-    if (hd_val_number(floor_->v) <= hd_val_number(peak->v)) return true;
-    return hd_front_error(f, floor_->span.lo ? floor_->span : peak->span,
-                          "the learning rate's floor %s is above its peak %s", number_text(f, hd_val_number(floor_->v)),
-                          number_text(f, hd_val_number(peak->v)));
-}
-
 Settings *hd_settings_read(Front *f, Node *const *sets, int n_sets) {
     Settings *set = HD_NEW(f->arena, Settings);
     if (!read_file(f, set, f->prelude, 1)) HD_BUG("the defaults in frontend/builtins/builtin_modules.c are wrong");
@@ -402,7 +366,7 @@ Settings *hd_settings_read(Front *f, Node *const *sets, int n_sets) {
     if (!ok) return NULL;
     for (int k = 0; k < N_ROWS; k++) ok &= ready(f, &rows[k], &set->at[k]);
     ok &= check_mesh(f, set);
-    return check_rate(f, set) && ok ? set : NULL;
+    return hd_rate_check(f, set) && ok ? set : NULL;
 }
 
 // --- results
@@ -434,7 +398,7 @@ const char *hd_settings_given(const Front *f, AttrId setting, Span *at) {
     return s->layer > 1 && !same ? rows[k].path : NULL;
 }
 
-static void emit_paths(Front *f, Attrs *attrs, const struct Row *row, const Paths *paths) {
+static void emit_paths(Front *f, Attrs *attrs, const SettingRow *row, const Paths *paths) {
     NameIndex names = {0};
     if (row->attr != A_UNITS) hd_paths_places(f, row->attr, &names);
     else
@@ -448,7 +412,7 @@ static void emit_paths(Front *f, Attrs *attrs, const struct Row *row, const Path
 }
 
 // A setting of some optimizers is left out where the one at hand does not take it, and may not be given then.
-static bool takes(const Front *f, const struct Row *row) {
+static bool takes(const Front *f, const SettingRow *row) {
     static const AttrId some[] = {A_BETAS, A_EPS, A_MOMENTUM, A_NESTEROV};
     for (size_t i = 0; i < sizeof some / sizeof *some; i++)
         if (row->attr == some[i])
@@ -481,9 +445,9 @@ void hd_settings_emit(Front *f) {
     hd_paths_check(f);
     hd_layers_emit(f, schedule);
     for (int k = 0; k < N_ROWS; k++) {
-        const struct Row *row = &rows[k];
+        const SettingRow *row = &rows[k];
         const Setting *s = &f->settings->at[k];
-        if (!takes(f, row)) continue;
+        if (!takes(f, row) || hd_rate_emit(f, f->settings, row, train)) continue;
         Attrs *attrs = starts_with(row->path, "train") ? train : schedule;
         switch (row->kind) {
         case KIND_INT:

@@ -53,11 +53,38 @@ const char *hd_eval_root_sum(Eval *e HD_UNUSED, const Op *o, const Tensor *in, T
 //   constant:     peak
 //   linear:       floor + (peak - floor) (1 - p)
 //   cosine:       floor + (peak - floor) (1 + cos(pi p)) / 2
+//   wsd:          with q = (t - (total - decay)) / max(1, decay), from 0 to 1: floor + (peak - floor) s(q), where s is
+//                 1 - q (linear), (1 + cos(pi q)) / 2 (cosine) or 1 - sqrt(q) (sqrt)
+//   inverse_sqrt: max(floor, peak sqrt(max(1, warmup) / t))
+//   points:       on a straight line from point to point; before the first and from the last on, the rate there
+static double of_points(const Attrs *as, double t) {
+    const Attr *steps = hd_attr(as, A_LR_STEPS), *rates = hd_attr(as, A_LR_RATES);
+    const int last = steps->n - 1;
+    int i = 0;
+    if (t < (double)steps->ints[0]) return rates->floats[0];
+    while (i < last && t >= (double)steps->ints[i + 1]) i++;
+    if (i == last) return rates->floats[last];
+    const double from = (double)steps->ints[i], to = (double)steps->ints[i + 1];
+    return rates->floats[i] + (rates->floats[i + 1] - rates->floats[i]) * ((t - from) / (to - from));
+}
+
+static double fallen(const char *shape, double q) {
+    if (strcmp(shape, "cosine") == 0) return (1.0 + cos(3.14159265358979323846 * q)) / 2.0;
+    return 1.0 - (strcmp(shape, "sqrt") == 0 ? sqrt(q) : q);
+}
+
 static double learning_rate(const Attrs *as, double t) {
     double peak = hd_float(as, A_LR_PEAK, 0.0), floor_rate = hd_float(as, A_LR_FLOOR, 0.0);
     double warmup = (double)hd_int(as, A_LR_WARMUP, 0), total = (double)hd_int(as, A_LR_TOTAL, 0);
     const char *kind = hd_word(as, A_LR, "constant");
+    if (strcmp(kind, "points") == 0) return of_points(as, t);
     if (t <= warmup) return peak * t / warmup;
+    if (strcmp(kind, "inverse_sqrt") == 0) return fmax(floor_rate, peak * sqrt(fmax(1.0, warmup) / t));
+    if (strcmp(kind, "wsd") == 0) {
+        double decay = (double)hd_int(as, A_LR_DECAY, 0),
+               q = fmin(1.0, fmax(0.0, (t - (total - decay)) / fmax(1.0, decay)));
+        return floor_rate + (peak - floor_rate) * fallen(hd_word(as, A_LR_SHAPE, "linear"), q);
+    }
     double p = fmin(1.0, (t - warmup) / fmax(1.0, total - warmup));
     if (strcmp(kind, "linear") == 0) return floor_rate + (peak - floor_rate) * (1.0 - p);
     if (strcmp(kind, "cosine") == 0)

@@ -163,8 +163,9 @@ static Value *step_scalars(Fsdp *s, Builder *b, Value *norm) {
     set_betas(s, &as);
     hd_set_word(cx, &as, A_LR, hd_word(s->train, A_LR, hd_intern(cx, "constant")));
     hd_set_float(cx, &as, A_LR_PEAK, hd_float(s->train, A_LR_PEAK, HD_DEFAULT_LR));
-    static const AttrId schedule[] = {A_LR_FLOOR, A_LR_WARMUP, A_LR_TOTAL};
-    for (int i = 0; i < 3; i++)
+    static const AttrId schedule[] = {A_LR_FLOOR, A_LR_WARMUP, A_LR_TOTAL, A_LR_DECAY,
+                                      A_LR_SHAPE, A_LR_STEPS,  A_LR_RATES};
+    for (size_t i = 0; i < sizeof schedule / sizeof *schedule; i++)
         if (hd_has(s->train, schedule[i])) hd_set_attr(cx, &as, hd_attr(s->train, schedule[i]));
     return hd_build1(b, OP_STEP_SCALARS, norm, NULL, &as, NULL);
 }

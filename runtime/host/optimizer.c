@@ -43,7 +43,7 @@ void hd_host_root_sum(int64_t n, const double *sums, double loss_scale, float *n
 
 void hd_host_step_scalars(const HdOptimizer *o, const float *norm, int32_t *step, float *scalars) {
     const double t = (double)(*step += 1), clip = norm ? o->clip : 0.0, n = norm ? (double)*norm : 0.0;
-    scalars[0] = (float)hd_learning_rate(o, t);
+    scalars[0] = (float)hd_learning_rate(&o->lr, t);
     scalars[1] = (float)((clip > 0 && n > clip ? clip / n : 1.0) / o->loss_scale);
     scalars[2] = (float)(1.0 - pow(o->beta1, t));
     scalars[3] = (float)(1.0 - pow(o->beta2, t));

@@ -56,10 +56,7 @@ static void end_line(Log *l) {
 }
 
 static double learning_rate(const Log *l, int64_t step) { // that the optimizer has had in this step
-    const HdProgram *p = l->program;
-    const HdOptimizer o = {.lr_peak = p->lr.peak, .lr_floor = p->lr.floor, .lr_warmup = p->lr.warmup,
-                           .lr_total = p->lr.total, .lr_kind = p->lr.kind};
-    return hd_learning_rate(&o, (double)(step - l->optimizer_start));
+    return hd_learning_rate(&l->program->lr, (double)(step - l->optimizer_start));
 }
 
 static int64_t resident_bytes(void) { // of this process; 0: unknown

@@ -412,6 +412,17 @@ static const OpCase op_cases[] = {
                "0.01, lr_warmup = 2, lr_total = 50} : f32[8]\n"
                "  %1 = step_scalars %p {counter = @step, clip = 0.5, betas = [0.9, 0.999], lr = constant, lr_peak = "
                "0.01, lr_warmup = 500} : f32[8]\n  return %0, %1\n}"},
+#define RATE_CASE(rate) {CASE_F32, "(%p: f32) -> f32[8] {\n  %0 = step_scalars %p {counter = @step, clip = 0.0, " rate \
+                                   "} : f32[8]\n  return %0\n}"}
+#define WSD_CASE(shape) RATE_CASE("lr = wsd, lr_peak = 0.01, lr_floor = 0.002, lr_warmup = 2, lr_total = 9, " \
+                                  "lr_decay = 7, lr_shape = " shape)
+    WSD_CASE("linear"), WSD_CASE("cosine"), WSD_CASE("sqrt"),
+    RATE_CASE("lr = inverse_sqrt, lr_peak = 0.01, lr_floor = 0.001, lr_warmup = 2"),
+    RATE_CASE("lr = points, lr_peak = 0.5, lr_steps = [0, 2, 9], lr_rates = [0.25, 0.5, 0.125]"),
+    RATE_CASE("lr = points, lr_peak = 0.5, lr_steps = [8, 9], lr_rates = [0.25, 0.5]"),
+    RATE_CASE("lr = points, lr_peak = 0.5, lr_steps = [1, 2], lr_rates = [0.25, 0.5]"),
+#undef WSD_CASE
+#undef RATE_CASE
     {CASE_F32, "() -> f64[5], f32, f32, f32 {\n  %0 = square_sums {buffers = [@t.grad, @u.grad]} : f64[5]\n"
                "  %1 = root_sum %0 : f32\n  %2 = root_sum %0 {loss_scale = 1024} : f32\n"
                "  %3 = grad_norm {buffers = [@t.grad, @u.grad]} : f32\n  return %0, %1, %2, %3\n}"},

@@ -21,7 +21,7 @@ model Table(vocab = 32, seq = 16) {
 }
 train Table {
   batch = 4; clip = 0;
-  optimizer { default %s { lr = constant(0.01); weight_decay = 0.1; %s } %s }
+  optimizer { default %s { lr = %s; weight_decay = 0.1; %s } %s }
 }
 """
 
@@ -61,10 +61,26 @@ def lion(p, g, s, t, lr, decay, b1=0.9, b2=0.99):
 CASES = [("adamw", "", "", adamw), ("adam", "", "", adam), ("sgd", "", "", sgd), ("sgd", "nesterov = 1;", "", nesterov),
          ("lion", "betas = 0.9, 0.99;", "", lion),
          ("adamw", "", 'group "*" { lr = 2x; } group w { weight_decay = 0.3; lr = 0.5x; }', adamw)]
+
+
+def flat(t):
+    return 1
+
+
+# text, what PyTorch's LambdaLR multiplies the rate of step t with (it counts from 0)
+SCHEDULES = [
+    ("wsd(0.01, warmup = 5, total = 50, decay = 20)", lambda t: min((t + 1) / 5, 1, (49 - t) / 20)),
+    ("wsd(0.01, warmup = 5, total = 45, decay = 0.4, shape = cosine, floor = 0.001)",
+     lambda t: min((t + 1) / 5, 0.1 + 0.45 * (1 + math.cos(math.pi * min(1, max(0, (t + 1 - 27) / 18)))))),
+    ("wsd(0.01, total = 40, decay = 0.5, shape = sqrt)", lambda t: 1 - math.sqrt(min(1, max(0, (t - 19) / 20)))),
+    ("inverse_sqrt(0.01, warmup = 8)", lambda t: min((t + 1) / 8, math.sqrt(8 / (t + 1)))),
+    ("inverse_sqrt(0.01, floor = 0.002)", lambda t: max(0.2, 1 / math.sqrt(t + 1))),
+    ("points([2, 0.001], [12, 0.01], [32, 0.004])",
+     lambda t: 0.1 if t < 1 else 0.1 + 0.09 * (t - 1) if t < 11 else 1 - 0.03 * (t - 11) if t < 31 else 0.4)]
 RATES = {"": ((LR, DECAY), (LR, 0.0)), CASES[-1][2]: ((LR / 2, 0.3), (LR * 2, 0.0))}  # of w and of b
 
 
-def by_torch(step, rates, tokens, targets):
+def by_torch(step, rates, tokens, targets, schedule):
     """The same by PyTorch's own optimizer, in f32. It has no Lion."""
     import torch
     w, b = (torch.zeros(n, VOCAB).squeeze(0).requires_grad_() for n in (VOCAB, 1))
@@ -74,14 +90,16 @@ def by_torch(step, rates, tokens, targets):
                                                                                         "nesterov": True})}
     kind, extra = kinds[step.__name__]
     optimizer = kind(groups, **extra)
+    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, schedule)
     for _ in range(STEPS):
         optimizer.zero_grad()
         torch.nn.functional.cross_entropy(w[torch.tensor(tokens)] + b, torch.tensor(targets)).backward()
         optimizer.step()
+        scheduler.step()
     return torch.cat([w.detach().flatten(), b.detach()]).tolist()
 
 
-def reference(step, rates, tokens, targets):
+def reference(step, rates, tokens, targets, schedule):
     """The weights as one list: `w` row by row, then `b`."""
     p, state = [0.0] * (VOCAB * VOCAB + VOCAB), [{} for _ in range(VOCAB * VOCAB + VOCAB)]
     for t in range(1, STEPS + 1):
@@ -93,7 +111,8 @@ def reference(step, rates, tokens, targets):
                 d = (e[k] / total - (k == target)) / len(tokens)
                 g[token * VOCAB + k] += d
                 g[VOCAB * VOCAB + k] += d
-        p = [step(p[i], g[i], state[i], t, *rates[i >= VOCAB * VOCAB]) for i in range(len(p))]
+        now = [(lr * schedule(t - 1), decay) for lr, decay in rates]
+        p = [step(p[i], g[i], state[i], t, *now[i >= VOCAB * VOCAB]) for i in range(len(p))]
     return p
 
 
@@ -123,12 +142,13 @@ def main():
         folder = Path(name)
         (folder / "t.bin").write_bytes(struct.pack("<%dH" % SEQ, *period) * 400)
         failures = 0
-        for word, extra, groups, step in CASES:
-            (folder / "m.hd").write_text(MODEL % (word, extra, groups))
-            given = RATES[groups], period, period[1:] + period[:1]
+        every_case = [(*c, "constant(0.01)", flat) for c in CASES] + [("sgd", "", "", sgd, *s) for s in SCHEDULES]
+        for word, extra, groups, step, rate, schedule in every_case:
+            (folder / "m.hd").write_text(MODEL % (word, rate, extra, groups))
+            given = RATES[groups], period, period[1:] + period[:1], schedule
             want, bits = reference(step, *given), set()
             own = by_torch(step, *given) if torch and step is not lion else None
-            for ranks, fsdp in [(1, "none"), *((2, s) for s in strategies)]:
+            for ranks, fsdp in [(1, "none"), *((2, s) for s in strategies if schedule is flat or every)]:
                 compiled(heddlec, folder, f"schedule.mesh.shard={ranks}", f"schedule.fsdp={fsdp}")
                 run(folder, ranks, f"--export={folder}/w", f"--digest={folder}/d").check_returncode()
                 worst = max(abs(x - y) for ref in (want, own) if ref

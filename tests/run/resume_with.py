@@ -150,6 +150,22 @@ def case_everything_at_once():
     bad(1, "another model", args=[*args, "--resume-with=all"], settings=("heads=4", "train.clip=0.5"))
 
 
+def case_schedules():
+    """Another end of a schedule is named by what it changes; a checkpoint before points goes on with points."""
+    wsd = "train.lr=wsd(0.01, warmup=2, total=20, decay={}, shape={})".format
+    good(f"--data={text_file()}", "--steps=3", "--save=c", settings=(wsd(0.25, "linear"),))
+    args = ["--data=data.txt", "--steps=5", "--resume=c"]
+    other = (wsd(10, "sqrt"),)
+    bad(1, "lr.decay = 5 there, 10 in this program", "lr.shape = linear there, sqrt in", args=args,
+        settings=other)
+    r = good(*args, "--resume-with=lr", "--log=l", settings=other)
+    check(changes(r) == {"lr.decay": ("5", "10"), "lr.shape": ("linear", "sqrt")}, "it says:", r)
+    points = ("train.lr=points([0, 0], [4, 0.5], [5, 0.25])",)
+    r = good(*args, "--resume-with=lr", "--log=l", settings=points)
+    check(changes(r)["lr.steps"] == ("none", "[0, 4, 5]"), "it says:", r)
+    check([s["lr"] for s in compiled.lines_of("l")] == [0.5, 0.25], "rates:", read("l"))
+
+
 def case_names():
     """Every setting of the train block is a name; anything else is refused before the run begins."""
     good(f"--data={text_file()}", "--steps=2", "--save=c")

@@ -1,11 +1,21 @@
 // Advances the step counter and computes the numbers of the step, in f64, each rounded to f32 once. The formulas are
 // those of ir/eval/update.c and of the host target; they must stay the same text. Written before this text: SS_KERNEL
-// (name), SS_KIND (0 constant, 1 linear, 2 cosine), SS_PEAK, SS_FLOOR, SS_WARMUP, SS_TOTAL, SS_CLIP, SS_SCALE (of the
-// loss), SS_BETA1, SS_BETA2 (f64 literals), SS_NORM (0: there is no norm, and no clipping). One thread.
+// (name), SS_KIND (0 constant, 1 linear, 2 cosine, 3 wsd, 4 inverse_sqrt, 5 points), SS_PEAK, SS_FLOOR, SS_WARMUP,
+// SS_TOTAL, SS_CLIP, SS_SCALE (of the loss), SS_BETA1, SS_BETA2 (f64 literals), SS_NORM (0: there is no norm, and no
+// clipping); for wsd SS_DECAY and SS_SHAPE (0 linear, 1 cosine, 2 sqrt), for points SS_POINTS (how many), SS_STEPS and
+// SS_RATES (lists of f64 literals). One thread.
 extern "C" __global__ void SS_KERNEL(const float *norm, int *step, float *scalars) {
     enter();
     const double t = *step += 1;
     double rate = SS_PEAK;
+#if SS_KIND == 5
+    const double steps[] = SS_STEPS, rates[] = SS_RATES;
+    int i = 0;
+    while (i < SS_POINTS - 1 && t >= steps[i + 1]) i++;
+    rate = rates[i];
+    if (i < SS_POINTS - 1 && t >= steps[0])
+        rate = rates[i] + (rates[i + 1] - rates[i]) * ((t - steps[i]) / (steps[i + 1] - steps[i]));
+#else
     if (t <= SS_WARMUP) {
         rate = SS_PEAK * t / SS_WARMUP;
     } else {
@@ -14,10 +24,24 @@ extern "C" __global__ void SS_KERNEL(const float *norm, int *step, float *scalar
         rate = SS_FLOOR + (SS_PEAK - SS_FLOOR) * (1.0 - p);
 #elif SS_KIND == 2
         rate = SS_FLOOR + (SS_PEAK - SS_FLOOR) * (1.0 + cos(3.14159265358979323846 * p)) / 2.0;
+#elif SS_KIND == 3
+        const double q = fmin(1.0, fmax(0.0, (t - (SS_TOTAL - SS_DECAY)) / fmax(1.0, SS_DECAY)));
+#if SS_SHAPE == 0
+        rate = SS_FLOOR + (SS_PEAK - SS_FLOOR) * (1.0 - q);
+#elif SS_SHAPE == 1
+        rate = SS_FLOOR + (SS_PEAK - SS_FLOOR) * ((1.0 + cos(3.14159265358979323846 * q)) / 2.0);
+#else
+        rate = SS_FLOOR + (SS_PEAK - SS_FLOOR) * (1.0 - sqrt(q));
+#endif
+        (void)p;
+#elif SS_KIND == 4
+        rate = fmax(SS_FLOOR, SS_PEAK * sqrt(fmax(1.0, SS_WARMUP) / t));
+        (void)p;
 #else
         (void)p;
 #endif
     }
+#endif
 #if SS_NORM
     const double n = *norm;
 #else

@@ -62,10 +62,11 @@ static bool of_group(PlanCheck *c, const Op *o) {
 }
 
 static void check_op(PlanCheck *c, const Attrs *train, const Op *o) {
-    static const AttrId scalars[] = {A_CLIP, A_BETAS, A_LR, A_LR_PEAK, A_LR_FLOOR, A_LR_WARMUP, A_LR_TOTAL},
+    static const AttrId scalars[] = {A_CLIP,     A_BETAS,    A_LR,       A_LR_PEAK,  A_LR_FLOOR, A_LR_WARMUP,
+                                     A_LR_TOTAL, A_LR_DECAY, A_LR_SHAPE, A_LR_STEPS, A_LR_RATES},
                         update[] = {A_WEIGHT_DECAY};
     const AttrId *list = o->kind == OP_STEP_SCALARS ? scalars : update;
-    int n = o->kind == OP_STEP_SCALARS ? 7 : o->kind == OP_UPDATE ? 1 : 0;
+    int n = o->kind == OP_STEP_SCALARS ? (int)(sizeof scalars / sizeof *scalars) : o->kind == OP_UPDATE ? 1 : 0;
     for (int i = 0; i < n; i++) {
         const Attr *said = hd_attr(train, list[i]), *mine = hd_attr(&o->attrs, list[i]);
         const char *is = text_of(c, mine), *should = text_of(c, said);
