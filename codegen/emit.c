@@ -220,6 +220,20 @@ int hd_emit_comm(Emit *e, const Op *o) {
     return at;
 }
 
+const char *hd_emit_own_part(Emit *e, const Op *o, int64_t size) {
+    const Axes over = hd_axes(&o->attrs, A_OVER);
+    const Mesh mesh = hd_mesh(e->m);
+    int n = 0;
+    if (hd_mesh_ranks(&mesh, over) == 1) return "(uint64_t)0";
+    for (const Symbol *s = e->m->symbols; s; s = s->next) {
+        if (s->kind != SYM_COMM) continue;
+        if (hd_axes(&s->attrs, A_OVER) == over) return hd_sprintf(e->a, "hd_own_part(x, %d, %lld)", n, ll(size));
+        n++;
+    }
+    hd_emit_error(e, o->span, "%s is over %s, and no comm is", hd_op_info(o->kind)->mnemonic, hd_axes_text(e->a, over));
+    return "0";
+}
+
 int hd_emit_region(Emit *e, const Op *o) {
     const char *name = hd_word(&o->attrs, A_REGION, "");
     int i = 0;

@@ -96,6 +96,8 @@ int hd_emit_stream_index(Emit *e, const char *stream);
 int hd_emit_stream(Emit *e, const Op *o);        // of an op
 int hd_emit_event(Emit *e, const Op *o);         // of record and wait
 int hd_emit_region(Emit *e, const Op *o);        // of capture
+// Of an op with `over`: where the rank's part begins, of parts of this size, in C.
+const char *hd_emit_own_part(Emit *e, const Op *o, int64_t size);
 int hd_emit_comm(Emit *e, const Op *o);          // of a collective: index of its communicator, in the module's order
 const Attr *hd_emit_setting(const Module *m, AttrId id); // from any config symbol
 

@@ -79,7 +79,7 @@ static bool is_whole(const Op *o) {
     for (int i = 0; i < o->n_in; i++) any |= o->in[i]->layout;
     for (int i = 0; i < o->n_out; i++) any |= o->out[i]->layout;
     const Symbol *p = hd_named(o, A_PARAM);
-    return !(any | (p ? p->layout : 0)) && !hd_op_is(o, TRAIT_COLLECTIVE);
+    return !(any | (p ? p->layout : 0)) && !hd_op_is(o, TRAIT_COLLECTIVE) && !hd_has(&o->attrs, A_OVER);
 }
 
 static bool check_axis(const Check *c, const Op *o, int axis) {

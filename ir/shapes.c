@@ -73,6 +73,7 @@ int64_t hd_indexed(const Op *o) {
 #define indexes(x) .rule = indexed_##x,
 #include "ir/ops.def"
     };
+    if (hd_has(&o->attrs, A_PARTS)) return -1; // rows that no part has are 0
     return rules[o->kind].rule ? rules[o->kind].rule(o) : -1;
 }
 

@@ -299,6 +299,20 @@ static const char *spread_ssd(const Spread *s) {
 
 // --- tables
 
+static const char *spread_own_index(const Spread *s) {
+    if (s->in[0] != LAYOUT_WHOLE) return needs_whole(s);
+    s->out[0] = hd_axes(&s->o->attrs, A_OVER) >> s->axis & 1 ? split(0) : LAYOUT_WHOLE;
+    return NULL;
+}
+
+// A rank looks up rows of its own part, so the sum over ranks has all rows.
+static const char *spread_take(const Spread *s) {
+    if (!hd_has(&s->o->attrs, A_PARTS) || s->in[0] == LAYOUT_WHOLE) return needs_whole(s);
+    if (s->in[0] != split(0) || s->in[1] != split(0)) return say(s, 1, "it is not that of the parts of the table");
+    s->out[0] = LAYOUT_SUM;
+    return NULL;
+}
+
 static const char *spread_embedding(const Spread *s) {
     const int table = s->in[0], index = s->in[1];
     if (table == LAYOUT_WHOLE && index != LAYOUT_SUM) s->out[0] = index;
@@ -310,11 +324,40 @@ static const char *spread_embedding(const Spread *s) {
 
 static const char *spread_embedding_grad(const Spread *s) {
     const int rows = s->in[0], index = s->in[1];
+    if (hd_has(&s->o->attrs, A_PARTS)) {
+        if (rows != LAYOUT_WHOLE || (index != split(0) && index != LAYOUT_WHOLE))
+            return say(s, rows == LAYOUT_WHOLE, "every part of the table needs all rows, and its own index");
+        all_out(s, index);
+        return NULL;
+    }
     if (index == LAYOUT_WHOLE && (rows == LAYOUT_WHOLE || rows == LAYOUT_SUM)) all_out(s, rows);
     else if (index == LAYOUT_WHOLE && rows == split(IN(0)->rank - 1)) all_out(s, split(1));
     else if (hd_layout_splits(index) && rows == index) all_out(s, LAYOUT_SUM);
     else return say(s, 0, "the rows and their indices have different layouts");
     return NULL;
+}
+
+// Columns of logits: a rank has those of its part of the vocabulary.
+static const char *columns_of_parts(const Spread *s, bool *parts) {
+    *parts = s->in[0] == split(IN(0)->rank - 1) && s->in[1] == split(0);
+    for (int i = *parts ? 2 : 0; i < s->o->n_in; i++)
+        if (s->in[i] != LAYOUT_WHOLE)
+            return say(s, i, "logits are split by their columns, their index by parts, and what is left is whole");
+    return NULL;
+}
+
+static const char *spread_loss_part(const Spread *s) {
+    bool parts;
+    const char *e = columns_of_parts(s, &parts);
+    all_out(s, parts ? split(0) : LAYOUT_WHOLE);
+    return e;
+}
+
+static const char *spread_loss_part_grad(const Spread *s) {
+    bool parts;
+    const char *e = columns_of_parts(s, &parts);
+    all_out(s, parts ? s->in[0] : LAYOUT_WHOLE);
+    return e;
 }
 
 // Rows of logits: the sum of exponentials is over all of the vocabulary.

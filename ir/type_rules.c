@@ -221,7 +221,9 @@ const char *hd_rule_embedding_grad(Rule *r) {
     int64_t cols = hd_type_cols(IN(0)), rows = hd_int(&r->o->attrs, A_ROWS, -1);
     const char *e = hd_rule_floating(r, 0);
     if (e) return e;
-    if (IN(1)->dtype != TY_I32 || hd_type_rows(IN(0)) != hd_type_count(IN(1)))
+    const bool parts = hd_has(&r->o->attrs, A_PARTS);
+    if (IN(1)->dtype != TY_I32 || (parts && !IN(1)->rank) ||
+        hd_type_rows(IN(0)) * (parts ? IN(1)->dim[0] : 1) != hd_type_count(IN(1)))
         WRONG("%s has %lld rows for the indices %s", TEXT(IN(0)), ll(hd_type_rows(IN(0))), TEXT(IN(1)));
     if (hd_has(&r->o->attrs, A_INTO)) {
         if (rows < 0) return "a table in a buffer needs rows";

@@ -365,6 +365,11 @@ void hd_host_cross_entropy(HdDtype dt, int64_t rows, int64_t vocab, const void *
 void hd_host_cross_entropy_grad(HdDtype dt, int64_t rows, int64_t vocab, const void *logits, const int32_t *targets,
                                 const float *weights, int32_t ignore, const float *dloss, float *loss, void *dlogits,
                                 void *workspace);
+// own[i] = index[i] - first
+void hd_host_own_index(int64_t n, uint64_t first, const int32_t *index, int32_t *own);
+// lse and at: `parts` times `rows`. all: the log of the sum of exp over all parts. The loss: see hd_host_cross_entropy.
+void hd_host_loss_of_parts(int64_t parts, int64_t rows, const float *lse, const float *at, const int32_t *targets,
+                           const float *weights, int32_t ignore, float *loss, float *all);
 // workspace: vocab + rows integers.
 void hd_host_embedding_grad(HdDtype dt, int64_t rows, int64_t vocab, int64_t cols, const void *dy, const int32_t *index,
                             float *out, bool accumulate, void *workspace);

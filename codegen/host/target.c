@@ -113,6 +113,21 @@ static void host_embedding_grad(Emit *e, const Op *o) {
                  f32(e, out(e, o, 0)), hd_has(&o->attrs, A_ACCUMULATE) ? "true" : "false", workspace(e, o));
 }
 
+// --- parts of a vocabulary
+
+static void host_own_index(Emit *e, const Op *o) {
+    hd_emit_line(e, o, "hd_host_own_index(%lld, %s, %s, %s);", ll(hd_type_count(o->in[0]->type)),
+                 hd_emit_own_part(e, o, hd_int(&o->attrs, A_ROWS, 0)), i32(e, in(e, o, 0)), i32(e, out(e, o, 0)));
+}
+
+static void host_loss_of_parts(Emit *e, const Op *o) {
+    no_f64(e, o);
+    hd_emit_line(e, o, "hd_host_loss_of_parts(%lld, %lld, %s, %s, %s, %s, %lld, %s, %s);", ll(o->in[0]->type->dim[0]),
+                 ll(hd_type_count(o->out[1]->type)), f32(e, in(e, o, 0)), f32(e, in(e, o, 1)), i32(e, in(e, o, 2)),
+                 o->n_in > 3 ? f32(e, in(e, o, 3)) : "NULL", ll(hd_loss_ignored(o)), f32(e, out(e, o, 0)),
+                 f32(e, out(e, o, 1)));
+}
+
 // --- mixtures of experts
 
 static void host_top_k(Emit *e, const Op *o) {

@@ -132,6 +132,34 @@ static void row_logsumexp(Lowering *l, const Op *o, const int *in) {
     result(l, o, 0, EXPR(9, "plus(log($0), $1)", s, shift));
 }
 
+static int at_column(Lowering *l, DType d, const char *text, int a, int b) { // it names the column
+    const int n = EXPR_IN(d, 1, text, a, b);
+    at(l, n)->indexed = true;
+    at(l, n)->cls = ROW_FULL;
+    return n;
+}
+
+static void row_loss_part(Lowering *l, const Op *o, const int *in) { // logits, index
+    row_logsumexp(l, o, in);
+    result(l, o, 1, sum(l, at_column(l, at(l, in[0])->dtype, "$c == $0 ? $1 : 0", in[1], in[0])));
+}
+
+static void row_loss_part_grad(Lowering *l, const Op *o, const int *in) { // logits, index, lse, dloss, targets, weights
+    const DType d = at(l, in[0])->dtype;
+    const int e = EXPR(9, "exp(minus($0, $1))", in[0], in[2]);
+    const int away = at_column(l, d, "minus($1, ($t)($c == $0 ? 1 : 0))", in[1], e);
+    if (o->n_in == 5) {
+        const int step = EXPR(1, "$0 / $e", in[3]);
+        at(l, step)->number = (double)l->p->rows;
+        result(l, o, 0, times(l, step, away));
+        return;
+    }
+    int weight = in[5];
+    if (hd_has(&o->attrs, A_IGNORE))
+        weight = EXPR_IN(d, 1, hd_sprintf(l->a, "$0 == %lld ? 0 : $1", (long long)hd_loss_ignored(o)), in[4], weight);
+    result(l, o, 0, EXPR(2, "$0 == 0 ? 0 : times(times($1, $0), $2)", weight, in[3], away));
+}
+
 static void row_quantize(Lowering *l, const Op *o, const int *in) { // q is rounded where it is stored
     int most = reduce(l, NODE_MAX, EXPR(1, "$0 < 0 ? -$0 : $0", in[0])), least = EXPR(1, "$0 < $e ? $e : $0", most);
     int scale = EXPR(4, "$0 / $e", least);

@@ -50,7 +50,8 @@ const char *hd_eval_dispatch(Eval *e HD_UNUSED, const Op *o, const Tensor *in, T
     return NULL;
 }
 
-const char *hd_eval_take(Eval *e HD_UNUSED, const Op *o HD_UNUSED, const Tensor *in, Tensor *out) {
+const char *hd_eval_take(Eval *e HD_UNUSED, const Op *o, const Tensor *in, Tensor *out) {
+    if (hd_has(&o->attrs, A_PARTS)) return hd_eval_take_parts(in, out), NULL;
     const int64_t cols = hd_type_cols(in[0].type), rows = hd_type_rows(in[0].type), n = hd_type_count(in[1].type);
     for (int64_t i = 0; i < n; i++)
         for (int64_t c = 0; c < cols && inside(in[1].data[i], rows); c++)

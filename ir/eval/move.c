@@ -83,10 +83,11 @@ const char *hd_eval_embedding(Eval *e, const Op *o HD_UNUSED, const Tensor *in, 
 }
 
 const char *hd_eval_embedding_grad(Eval *e HD_UNUSED, const Op *o, const Tensor *in, Tensor *out) {
-    const int64_t rows = hd_table_rows(o), cols = hd_type_cols(in[0].type);
-    for (int64_t i = 0, n = hd_type_count(in[1].type); i < n; i++)
+    const int64_t parts = hd_has(&o->attrs, A_PARTS) ? in[1].type->dim[0] : 1, cols = hd_type_cols(in[0].type),
+                  rows = hd_table_rows(o) / parts, n = hd_type_count(in[1].type) / parts;
+    for (int64_t i = 0; i < n * parts; i++)
         for (int64_t c = 0; c < cols && in[1].data[i] >= 0 && in[1].data[i] < (double)rows; c++)
-            out->data[(int64_t)in[1].data[i] * cols + c] += in[0].data[i * cols + c];
+            out->data[(i / n * rows + (int64_t)in[1].data[i]) * cols + c] += in[0].data[i % n * cols + c];
     return NULL;
 }
 

@@ -20,6 +20,7 @@
 #include "ir/layout.h"
 #include "ir/shapes.h"
 #include "passes/pass.h"
+#include "passes/tensor/vocabulary.h"
 #include "passes/verify/values/program.h"
 #include <string.h>
 
@@ -30,8 +31,7 @@ typedef struct {
     int axis;
     const Symbol *comm;
     Func *f;
-    Value **whole; // by value id: what completes a partial sum
-    int n_whole;
+    VEC(Value *) whole; // by value id: what completes a partial sum
     int64_t collectives;
 } Partition;
 
@@ -123,10 +123,15 @@ static Value *build(Partition *p, const Op *at, OpKind k, Value *in, const Attrs
     return o->out[0];
 }
 
+static Value **completed(Partition *p, const Value *v) { // what completes v; NULL: nothing yet
+    while (p->whole.n <= v->id) hd_push(p->cx->scratch, &p->whole, NULL);
+    return &p->whole.at[v->id];
+}
+
 // The sum over ranks of the terms `v`, directly before op `at`; NULL after an error.
 static Value *complete(Partition *p, Value *v, const Op *at) {
     Ctx *cx = p->m->cx;
-    if (v->id < p->n_whole && p->whole[v->id]) return p->whole[v->id];
+    if (*completed(p, v)) return *completed(p, v);
     const int64_t n = hd_type_count(v->type), ranks = p->mesh.size[p->axis];
     if (n % ranks) {
         hd_error(cx, at->span, "%s is a sum over the %lld ranks along %s: its %lld elements do not divide by them",
@@ -141,7 +146,7 @@ static Value *complete(Partition *p, Value *v, const Op *at) {
     x = build(p, at, OP_ALL_GATHER, x, &as, flat, LAYOUT_WHOLE);
     if (v->type != flat) x = build(p, at, OP_RESHAPE, x, NULL, v->type, LAYOUT_WHOLE);
     p->collectives += 2;
-    if (v->id < p->n_whole) p->whole[v->id] = x;
+    *completed(p, v) = x;
     return x;
 }
 
@@ -154,6 +159,8 @@ static const char *lay_out(const Partition *p, const Op *o, int *out) {
 
 static bool lay_out_op(Partition *p, Op *o) {
     int out[HD_MAX_IN];
+    for (int i = 0; i < o->n_in; i++) // what is complete already is not summed with other terms a second time
+        if (*completed(p, o->in[i])) o->in[i] = *completed(p, o->in[i]);
     const char *wrong = lay_out(p, o, out);
     for (int i = 0; wrong && i < o->n_in; i++) { // one by one, until the rule of the op accepts the rest
         if (hd_layout_at(o->in[i]->layout, p->axis) != LAYOUT_SUM) continue;
@@ -217,10 +224,15 @@ static bool divide_op(Partition *p, Op *o) {
 static bool partition_func(Partition *p, Func *f) {
     p->f = f;
     hd_renumber(f);
-    p->n_whole = f->n_values;
-    p->whole = HD_NEWN(p->cx->scratch, Value *, f->n_values + 1);
+    p->whole.n = 0;
+    Vocabulary v = {.m = p->m, .f = f, .a = p->cx->scratch, .axis = p->axis, .ranks = p->mesh.size[p->axis],
+                    .comm = p->comm};
     bool ok = true;
-    for (Op *o = f->first; ok && o; o = o->next) ok = lay_out_op(p, o);
+    for (Op *o = f->first; ok && o; o = o->next) {
+        o = hd_split_vocabulary(&v, o);
+        ok = lay_out_op(p, o);
+    }
+    p->collectives += v.collectives;
     for (Op *o = f->first; ok && o; o = o->next) ok = divide_heads(p, o);
     for (Op *o = f->first; ok && o; o = o->next) ok = divide_op(p, o);
     hd_renumber(f);

@@ -355,6 +355,22 @@ static const OpCase op_cases[] = {
     {CASE_TRAIN, "(%z: $[6,33], %p: f32, %w: f32[6]) -> f32, $[6,33] {\n  %0 = const {value = -7} : f32[6]\n  %1 = "
                  "cast %0 {out = i32} : i32[6]\n  %2, %3 = cross_entropy_grad %z, %1, %p, %w {ignore = -7} : f32, "
                  "$[6,33]\n  return %2, %3\n}"},
+    // a vocabulary in parts: one of them, and indices that it does not have
+    {CASE_TRAIN, "(%z: $[5,9,70], %i90: i32[5,9], %p: f32[1,5,9], %q: f32[1,5,9]) -> f32[1,5,9], f32[1,5,9], f32, "
+                 "f32[5,9] {\n  %0 = reshape %i90 : i32[1,5,9]\n  %1, %2 = loss_part %z, %0 : f32[1,5,9], f32[1,5,9]\n"
+                 "  %3, %4 = loss_of_parts %p, %q, %i90 : f32, f32[5,9]\n  return %1, %2, %3, %4\n}"},
+    {CASE_TRAIN, "(%z: $[90,2100], %i2500: i32[90], %p: f32) -> f32[1,90], f32[1,90], $[90,2100] {\n"
+                 "  %0 = reshape %i2500 : i32[1,90]\n  %1, %2 = loss_part %z, %0 : f32[1,90], f32[1,90]\n  %3 = "
+                 "reshape %1 : f32[90]\n  %4 = loss_part_grad %z, %0, %3, %p, %i2500 : $[90,2100]\n  return %1, %2, "
+                 "%4\n}"},
+    {CASE_TRAIN, "(%z: $[40,33], %i6: i32[40], %w: f32[40], %p: f32) -> $[40,33] {\n  %0 = reshape %i6 : i32[1,40]\n"
+                 "  %1, %2 = loss_part %z, %0 : f32[1,40], f32[1,40]\n  %3 = reshape %1 : f32[40]\n  %4 = "
+                 "loss_part_grad %z, %0, %3, %p, %i6, %w {ignore = 2} : $[40,33]\n  return %4\n}"},
+    {CASE_F32, "(%p: f32[3,2200], %q: f32[3,2200], %i4: i32[2200], %w: f32[2200]) -> f32, f32[2200] {\n  %0, %1 = "
+               "loss_of_parts %p, %q, %i4, %w {ignore = 1} : f32, f32[2200]\n  return %0, %1\n}"},
+    {CASE_TRAIN, "(%t: $[50,24], %i70: i32[3,7], %a: $[3,7,24]) -> i32[1,3,7], $[3,7,24], f32[50,24] {\n  %0 = "
+                 "own_index %i70 {over = [tensor], rows = 50} : i32[1,3,7]\n  %1 = take %t, %0 {parts} : $[3,7,24]\n"
+                 "  %2 = embedding_grad %a, %0 {parts, out = f32} : f32[50,24]\n  return %0, %1, %2\n}"},
     // dropout: elements in fours that cross rows and sequences, one or several rows of the operand a sequence; before
     // and after other row work; keys by view and by value; attention in fours and not, on tensor cores and not
     {CASE_ALL, "(%a: $[4,7,12], %i9: i32[8]) -> $[4,7,12], $[4,7,12] {\n  %0 = dropout %a, %i9 {p = 0.3, batch = 4} : "

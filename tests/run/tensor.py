@@ -203,6 +203,12 @@ MUTANTS = {
     "a bucket of copies, said to be of parts": line(r"^bucket @root", sub(r"(: f32\[\d+\])", r"\1 over {tensor: 0}")),
     "a norm of the parts of one rank": line(r"^comm @comm.norm", sub(r"\[tensor, shard\]", "[shard]")),
     "a norm that counts copies twice": line(r"all_gather .*norm.part,.*comm.gather", sub("comm.gather", "comm.norm")),
+    "rows of other ranks": line(r"= own_index %tokens", sub("rows = 20", "rows = 10")),
+    "targets of other ranks": line(r"= own_index %targets", sub(r"rows = \d+", "rows = 40")),
+    "a look-up by tokens of the whole vocabulary": line(r"= take %", sub(r"take (%\d+), %\d+", r"take \1, %tokens")),
+    "targets looked up for tokens": line(r"= take %", sub(r"take (%\d+), %\d+", r"take \1, %targets")),
+    "a loss without the logits of targets": line(r"= loss_of_parts ", sub(r"_parts (%\d+), %\d+", r"_parts \1, \1")),
+    "a loss of other targets": line(r"= loss_of_parts ", sub("%targets", "%tokens")),
     "products of other factors": line(r"= gemm %\d+, %\d+ {tb", sub(r"gemm (%\d+), (%\d+)", r"gemm \1, \1")),
 }
 

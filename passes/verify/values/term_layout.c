@@ -51,6 +51,11 @@ static void scale_heads(TermWalk *w, Op *o, const Layout *in, Layout result) {
                 hd_set_int(w->t.cx, &o->attrs, counts[i], hd_int(&o->attrs, counts[i], 0) * w->mesh.size[a]);
 }
 
+static void scale_rows(TermWalk *w, Op *o) { // of a table in a buffer: those of all parts
+    o->attrs = hd_attrs_copy(w->t.cx, &o->attrs);
+    hd_set_int(w->t.cx, &o->attrs, A_ROWS, hd_int(&o->attrs, A_ROWS, 0) * o->in[1]->type->dim[0]);
+}
+
 static Value *whole_value(TermWalk *w, const Value *v, Layout l) {
     Value *x = HD_NEW(w->t.a, Value);
     const Type *t = hd_type_whole(w->t.cx, v->type, l, &w->mesh);
@@ -71,6 +76,7 @@ static const Op *whole_op(TermWalk *w, const Op *o, const Layout *in, const Layo
         x->out[i] = whole_value(w, o->out[i], out[i + first]);
         x->out[i]->def = x;
     }
+    if (hd_has(&o->attrs, A_PARTS) && hd_has(&o->attrs, A_ROWS)) scale_rows(w, x);
     if (o->n_out && hd_has(&o->attrs, A_HEADS)) scale_heads(w, x, in, out[first]);
     return x;
 }
@@ -80,7 +86,8 @@ const Op *hd_term_lay_out(TermWalk *w, const Op *o, const Op *by, const Layout *
     const int n = o->n_out + hd_has(&o->attrs, A_INTO);
     for (int i = 0; i < n; i++) out[i] = 0;
     for (int i = 0; i < o->n_in; i++) any |= in[i];
-    if ((!any && !hd_term_moves_layout(w, o)) || hd_op_is(o, TRAIT_ORDERS | TRAIT_RETURN)) return o;
+    const bool changes = hd_term_moves_layout(w, o) || hd_has(&o->attrs, A_OVER);
+    if ((!any && !changes) || hd_op_is(o, TRAIT_ORDERS | TRAIT_RETURN)) return o;
     if (!spread(w, o, by, in, out)) return o;
     return whole_op(w, o, in, out);
 }

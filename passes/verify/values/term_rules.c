@@ -135,17 +135,93 @@ static const Term *term_product(const Terms *t, const Op *o, int i, const Type *
 static bool counts_up(const Term *index) { return index->kind == OP_IOTA && index->type->rank == 1; }
 
 // A table looked up by 0, 1, 2, ... is its first rows.
+static const Term *looked_up(const Terms *t, const Term *table, const Term *index, const Type *type) {
+    if (counts_up(index) && type->dim[0] <= table->type->dim[0]) return hd_term_rows(t, table, 0, type);
+    return hd_term_plain(t, OP_EMBEDDING, 0, type, NULL, 2, (const Term *[]){table, index});
+}
+
 static const Term *term_embedding(const Terms *t, const Op *o, int i, const Type *type, const Term *const *in) {
+    (void)o, (void)i;
+    return looked_up(t, in[0], in[1], type);
+}
+
+// --- a vocabulary in parts
+
+static const Term *own_index(const Terms *t, const Term *index, int64_t parts, int64_t rows) {
+    int64_t dim[HD_MAX_RANK] = {parts};
+    Attrs as = {0};
+    for (int i = 0; i < index->type->rank; i++) dim[i + 1] = index->type->dim[i];
+    hd_set_int(t->cx, &as, A_SIZE, rows);
+    return hd_term_plain(t, OP_OWN_INDEX, 0, hd_type(t->cx, TY_I32, index->type->rank + 1, dim), &as, 1, &index);
+}
+
+static const Term *term_own_index(const Terms *t, const Op *o, int i, const Type *type, const Term *const *in) {
     (void)i;
-    if (counts_up(in[1]) && type->dim[0] <= in[0]->type->dim[0]) return hd_term_rows(t, in[0], 0, type);
-    return hd_term_plain(t, o->kind, 0, type, &o->attrs, 2, in);
+    return own_index(t, in[0], type->dim[0], hd_int(&o->attrs, A_ROWS, 0));
+}
+
+// What `x` counts by in the parts of a table of so many rows; NULL: it is not that.
+static const Term *whole_index(const Terms *t, const Term *x, int64_t rows) {
+    if (x->kind != OP_OWN_INDEX || rows % x->type->dim[0]) return NULL;
+    const Term *same = own_index(t, x->of, x->type->dim[0], rows / x->type->dim[0]);
+    return hd_term_same(same->hash, x->hash) ? x->of : NULL;
+}
+
+// The rows of all parts are those of the table.
+static const Term *term_take(const Terms *t, const Op *o, int i, const Type *type, const Term *const *in) {
+    const Term *index = hd_has(&o->attrs, A_PARTS) ? whole_index(t, in[1], in[0]->type->dim[0]) : NULL;
+    if (!index) return hd_term_plain(t, o->kind, i, type, &o->attrs, o->n_in, in);
+    return looked_up(t, in[0], index, type);
 }
 
 static const Term *term_embedding_grad(const Terms *t, const Op *o, int i, const Type *type, const Term *const *in) {
     (void)i;
-    if (counts_up(in[1]) && hd_type_count(in[0]->type) == hd_type_count(type)) // every row once
+    const Attrs *as = hd_has(&o->attrs, A_PARTS) ? &o->attrs : NULL;
+    const Term *index = as ? whole_index(t, in[1], type->dim[0]) : in[1];
+    if (!index) return hd_term_plain(t, o->kind, 0, type, as, 2, in);
+    if (counts_up(index) && hd_type_count(in[0]->type) == hd_type_count(type)) // every row once
         return hd_term_reshape(t, hd_term_cast(t, in[0], type->dtype), type);
-    return hd_term_plain(t, o->kind, 0, type, NULL, 2, in);
+    return hd_term_plain(t, o->kind, 0, type, NULL, 2, (const Term *[]){in[0], index});
+}
+
+// What loss_part says of these logits and targets, by `parts`: the log of the sum of exp, and the logit of the target.
+static void said_of(const Terms *t, const Term *logits, const Term *targets, int64_t parts, const Term **said) {
+    const DType d = logits->type->dtype == TY_F64 ? TY_F64 : TY_F32;
+    const int64_t cols = hd_type_cols(logits->type);
+    const Term *in[] = {logits, own_index(t, targets, parts, cols / parts)};
+    for (int i = 0; i < 2; i++)
+        said[i] = hd_term_plain(t, OP_LOSS_PART, i, type_like(t, in[1]->type, d), NULL, 2, in);
+}
+
+static bool is_said_of(const Terms *t, const Term *logits, const Term *targets, const Term *const *said) {
+    const Term *is[2];
+    const int64_t parts = said[0]->type->rank ? said[0]->type->dim[0] : 0;
+    if (!parts || !logits->type->rank || hd_type_cols(logits->type) % parts) return false;
+    said_of(t, logits, targets, parts, is);
+    return hd_term_same(is[0]->hash, said[0]->hash) && hd_term_same(is[1]->hash, said[1]->hash);
+}
+
+static const Term *term_loss_of_parts(const Terms *t, const Op *o, int i, const Type *type, const Term *const *in) {
+    const Term *logits = in[0]->kind == OP_LOSS_PART ? in[0]->of : NULL;
+    if (i) return hd_term_plain(t, o->kind, 1, type, NULL, 2, in); // it does not depend on what is left
+    if (!logits || !is_said_of(t, logits, in[2], in)) return hd_term_plain(t, o->kind, 0, type, &o->attrs, o->n_in, in);
+    const Term *loss[] = {logits, in[2], in[o->n_in - 1]};
+    return hd_term_plain(t, OP_CROSS_ENTROPY, 0, type, &o->attrs, o->n_in - 1, loss);
+}
+
+// logits, index, the log of the sum of exp, dloss, targets [, weights]
+static const Term *term_loss_part_grad(const Terms *t, const Op *o, int i, const Type *type, const Term *const *in) {
+    const Term *said[2];
+    const int64_t parts = in[1]->type->dim[0];
+    const Term *targets = whole_index(t, in[1], hd_type_cols(in[0]->type));
+    bool same = targets && hd_term_same(targets->hash, in[4]->hash);
+    if (same) {
+        said_of(t, in[0], targets, parts, said);
+        same = hd_term_same(in[2]->hash, hd_term_plain(t, OP_LOSS_OF_PARTS, 1, in[2]->type, NULL, 2, said)->hash);
+    }
+    if (!same) return hd_term_plain(t, o->kind, i, type, &o->attrs, o->n_in, in);
+    const Term *all[] = {in[0], targets, in[3], in[o->n_in - 1]};
+    return hd_term_plain(t, OP_CROSS_ENTROPY_GRAD, 1, type, &o->attrs, o->n_in - 2, all);
 }
 
 // --- dropout and attention
