@@ -1,6 +1,6 @@
 // A vocabulary that is split over ranks. A rank looks up the rows of its part of a table, and the sum over ranks has
-// all rows. Of its part of the logits it finds the log of the sum of exp and the logit of the target; these two numbers a
-// row are gathered, and parts are added in their order:
+// all rows. Of its part of the logits it finds the log of the sum of exp and the logit of the target; these two numbers
+// a row are gathered, and parts are added in their order:
 //
 //   %x = embedding %w, %t                       %i = own_index %t {over = [tensor], rows = vocab/n}
 //                                               %x = take %w, %i {parts}                   // a partial sum
