@@ -67,6 +67,11 @@ static int64_t indexed_taken(const Op *o) { return hd_type_rows(o->in[0]->type);
 static int64_t indexed_rows(const Op *o) { return hd_table_rows(o); }
 static int64_t indexed_logits(const Op *o) { return hd_type_cols(o->in[0]->type); }
 
+int64_t hd_index_parts(const Op *o) {
+    const bool parts = hd_has(&o->attrs, A_PARTS) || o->kind == OP_LOSS_PART || o->kind == OP_LOSS_PART_GRAD;
+    return parts && o->n_in > 1 && o->in[1]->type->rank ? o->in[1]->type->dim[0] : 1;
+}
+
 int64_t hd_indexed(const Op *o) {
     static const struct { OpKind of; int64_t (*rule)(const Op *); } rules[N_OPS] = {
 #define OP(id, mnemonic, n_in, n_out, attrs, fields, doc) [OP_##id] = {.of = OP_##id, fields},

@@ -27,6 +27,7 @@ double hd_rope_rate(const Attrs *rope, int64_t i, int64_t size);
 int64_t hd_rope_columns(const Op *rope); // of its first heads, which turn
 unsigned hd_reduced_axes(const Op *o);           // of sum, reduce_max and sum_to: a bit for each axis of the operand
 void hd_strides(const Type *t, int64_t *stride); // along each axis, the elements from one index to the next
+int64_t hd_index_parts(const Op *o); // of a vocabulary, each of which operand 1 indexes; 1: it is not in parts
 int64_t hd_table_rows(const Op *o); // of embedding_grad: rows of the table
 int64_t hd_indexed(const Op *o); // rows of a table, or logits of a row, that operand 1 indexes; -1: none
 // Column sums over `rows` rows add runs of so many consecutive rows, then the sums of the runs in order: a power of two

@@ -227,13 +227,14 @@ const char *hd_rule_embedding_grad(Rule *r) {
         WRONG("%s has %lld rows for the indices %s", TEXT(IN(0)), ll(hd_type_rows(IN(0))), TEXT(IN(1)));
     if (hd_has(&r->o->attrs, A_INTO)) {
         if (rows < 0) return "a table in a buffer needs rows";
+        if (parts && (e = hd_rule_parts_wrong(r, IN(1), rows))) return e;
         return hd_rule_give(r, hd_rule_matrix_into(r, rows, cols));
     }
     e = hd_rule_explicit(r);
     if (e) return e;
     if (r->out[0]->rank != 2 || r->out[0]->dim[1] != cols)
         WRONG("rows of %s cannot be added to a table %s", TEXT(IN(0)), TEXT(r->out[0]));
-    return NULL;
+    return parts ? hd_rule_parts_wrong(r, IN(1), r->out[0]->dim[0]) : NULL;
 }
 
 static const Type *stats(Rule *r, const Type *x) {

@@ -35,6 +35,7 @@ DType hd_rule_out(Rule *r, DType otherwise); // attribute `out`, checked by the 
 const Type *hd_rule_matrix_into(Rule *r, int64_t rows, int64_t cols);
 const Symbol *hd_rule_symbol(Rule *r, AttrId a, SymbolKind k); // the symbol an attribute names, of this kind; else NULL
 const char *hd_rule_take_parts(Rule *r); // of `take` with parts
+const char *hd_rule_parts_wrong(Rule *r, const Type *index, int64_t rows); // why it is no index into parts of them
 const char *hd_rule_params(Rule *r, const Type **type); // of the parameters that param or grad names, as one matrix
 // as many elements as t has, from `offset` on, are in the buffer
 const char *hd_rule_in_buffer(Rule *r, AttrId a, const Type *t);

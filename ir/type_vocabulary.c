@@ -22,7 +22,7 @@ const char *hd_rule_own_index(Rule *r) {
 }
 
 // An index into each part of `rows` rows.
-static const char *index_wrong(Rule *r, const Type *index, int64_t rows) {
+const char *hd_rule_parts_wrong(Rule *r, const Type *index, int64_t rows) {
     if (index->dtype != TY_I32 || index->rank < 1) WRONG("the index must be i32[parts, ..], not %s", TEXT(index));
     if (index->dim[0] < 1 || rows % index->dim[0])
         WRONG("%lld rows do not divide into %lld equal parts", ll(rows), ll(index->dim[0]));
@@ -31,7 +31,7 @@ static const char *index_wrong(Rule *r, const Type *index, int64_t rows) {
 
 const char *hd_rule_take_parts(Rule *r) {
     const Type *x = IN(0);
-    const char *e = index_wrong(r, IN(1), hd_type_rows(x));
+    const char *e = hd_rule_parts_wrong(r, IN(1), hd_type_rows(x));
     if (e) return e;
     if (r->o->n_in > 2) return "take of parts has no slots";
     Type t = *without_first(r, IN(1), x->dtype);
@@ -46,7 +46,7 @@ static const char *logits_wrong(Rule *r) {
     const Type *z = IN(0), *index = IN(1);
     if (z->rank < 1 || !hd_dtype_is_float(z->dtype))
         WRONG("logits must be floating point with a last axis, not %s", TEXT(z));
-    const char *e = index_wrong(r, index, hd_type_cols(z));
+    const char *e = hd_rule_parts_wrong(r, index, hd_type_cols(z));
     if (e) return e;
     const Type *rows = hd_type(r->cx, TY_I32, z->rank - 1, z->dim);
     if (without_first(r, index, TY_I32) != rows)

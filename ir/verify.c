@@ -2,6 +2,7 @@
 // was parsed; otherwise they name the function and print the op.
 #include "ir/homes.h"
 #include "ir/layout.h"
+#include "ir/shapes.h"
 #include <string.h>
 
 typedef struct { const Module *m; const Func *f; Arena *scratch; } Verifier;
@@ -64,6 +65,9 @@ static void check_types(Verifier *v, Op *o) {
         o->out[i]->type = written[i];
     }
     o->n_out = n; // as written: values that inference added or dropped do not count
+    if (hd_index_parts(o) != 1 && v->m->stage != STAGE_TENSOR)
+        wrong(v, o, hd_internf(cx, "index %s is of %lld parts, and a rank computes one from stage sharded on",
+                               hd_type_text(cx, o->in[1]->type), (long long)hd_index_parts(o)));
 }
 
 // A result that says `into` is elements of a buffer and nothing else.

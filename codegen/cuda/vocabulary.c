@@ -20,7 +20,8 @@ void hd_cuda_print_loss_of_parts(Emit *e, const Op *o) {
     const int64_t parts = o->in[0]->type->dim[0], rows = hd_type_count(o->out[1]->type), ignore = hd_loss_ignored(o);
     const char *name = hd_sprintf(e->a, "loss_of_parts_%lldx%lld", ll(parts), ll(rows));
     if (weighted)
-        name = hd_sprintf(e->a, "%s_weighted_%s%lld", name, ignore < 0 ? "minus" : "", ll(ignore < 0 ? -ignore : ignore));
+        name = hd_sprintf(e->a, "%s_weighted_%s%lld", name, ignore < 0 ? "minus" : "",
+                          ll(ignore < 0 ? -ignore : ignore));
     const char *text = hd_cuda_template(
         e, "loss_of_parts",
         hd_sprintf(e->a, "#define LP_KERNEL %s\n#define LP_PARTS %lld\n#define LP_ROWS %lld\n#define LP_WEIGHTED %d\n"

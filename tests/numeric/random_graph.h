@@ -2,6 +2,7 @@
 // thrown away. Values that can grow pass through tanh before others read them, so that results stay comparable.
 #ifndef TESTS_NUMERIC_RANDOM_GRAPH_H
 #define TESTS_NUMERIC_RANDOM_GRAPH_H
+#include "ir/mesh.h"
 #include "ir/random.h"
 #include "ir/shapes.h"
 #include "tests/numeric/harness.h"
@@ -30,15 +31,15 @@ static const Type *random_type(Graph *g, DType d) {
 }
 
 // Ops whose domain is part of the line, whose steps would turn a rounding error into an answer, whose results index
-// more than two rows, whose operands are of one dispatch (op_cases.h has them), and those of other stages or of several
-// ranks.
+// more than two rows, whose operands are of one dispatch or loss (op_cases.h has them), and those of other stages or of
+// several ranks.
 static bool usable(const Graph *g, OpKind k) {
     static const OpKind left_out[] = {OP_EXP,  OP_LOG, OP_SQRT,  OP_RSQRT, OP_DIV,   OP_STEP,
                                       OP_SIGN, OP_GE,  OP_LT,    OP_LE,    OP_GT,    OP_EQ,  OP_NE,
                                       OP_WHERE, OP_POW, OP_STOP_GRADIENT, OP_PARAM,
                                       OP_GRAD, OP_RETURN, OP_QUANTIZE, OP_TOP_K, OP_DISPATCH,
                                       OP_COMBINE, OP_COMBINE_GRAD, OP_GROUPED, OP_SSD, OP_SSD_GRAD, OP_ALL_GATHER,
-                                      OP_REDUCE_SCATTER};
+                                      OP_REDUCE_SCATTER, OP_LOSS_PART_GRAD, OP_LOSS_OF_PARTS};
     static const bool smooth[N_OPS] = {
 #define ELT(id, mnemonic, n, traits, by, ...) [OP_##id] = sizeof #by != sizeof "none" || #by[1] != 'o',
 #define OP(id, mnemonic, n_in, n_out, attrs, fields, doc) [OP_##id] = sizeof("" fields) > 1 || n_in == 0,
@@ -70,6 +71,8 @@ static void random_attr(Graph *g, Op *o, AttrId id, bool optional) {
     case A_SCALE: hd_set_float(cx, &o->attrs, id, 0.5); break;
     case A_P: hd_set_float(cx, &o->attrs, id, 0.25); break;
     case A_SITE: hd_set_int(cx, &o->attrs, id, below(g, 3)); break;
+    case A_OVER: hd_set_axes(cx, &o->attrs, id, HD_OWN_AXES); break; // one rank: its part is the first
+    case A_ROWS: hd_set_int(cx, &o->attrs, id, 1 + below(g, 3)); break;
     case A_BATCH: hd_set_int(cx, &o->attrs, id, t && t->rank ? t->dim[0] : 1); break;
     case A_VALUE: hd_set_float(cx, &o->attrs, id, below(g, 5) * 0.5 - 1); break;
     case A_AXES:
@@ -213,7 +216,7 @@ static bool try_op(Graph *g, OpKind k) {
     Op *o = random_op(g, k);
     if (!o) return false;
     const Type *declared = random_declared(g, o);
-    if (hd_infer(o, declared ? 1 : 0, &declared) || !indices_fit(o)) return false;
+    if (hd_infer(o, declared ? 1 : 0, &declared) || !indices_fit(o) || hd_index_parts(o) != 1) return false;
     for (int i = 0; i < o->n_out; i++)
         if (!hd_type_count(o->out[i]->type) || hd_type_count(o->out[i]->type) > (g->large ? 40000 : 256)) return false;
     hd_append(g->f, o);
@@ -264,7 +267,7 @@ static Graph random_graph_of(Ctx *cx, Arena *a, const char *name, uint64_t seed,
         OpKind k = (OpKind)below(&g, N_OPS);
         if (!usable(&g, k)) continue;
         bool ok = false;
-        for (int i = 0; i < 30 && !ok; i++, tries++) ok = try_op(&g, k);
+        for (int i = 0; i < 60 && !ok; i++, tries++) ok = try_op(&g, k);
         made += ok;
     }
     Uses uses = hd_uses(g.f, a);
