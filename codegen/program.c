@@ -214,15 +214,22 @@ static void put_regions(Emit *e) {
     hd_puts(e->c, "};\n\n");
 }
 
+static bool exchanges(const Emit *e, const Symbol *comm) {
+    for (const Func *f = e->m->funcs; f; f = f->next)
+        for (const Op *o = f->is_kernel ? NULL : f->first; o; o = o->next)
+            if (hd_has(&o->attrs, A_TREE) && hd_named(o, A_COMM) == comm) return true;
+    return false;
+}
+
 static int put_comms(Emit *e) {
     int n = 0;
     for (const Symbol *s = e->m->symbols; s; s = s->next) {
         if (s->kind != SYM_COMM) continue;
         const char *on = hd_word(&s->attrs, A_ON, "compute");
         Axes over = hd_axes(&s->attrs, A_OVER);
-        if (!n++) hd_puts(e->c, "static const HdComm comms[] = { // name, axes, stream\n");
-        hd_printf(e->c, "    {%s, %u, %d}, // over %s\n", hd_emit_quoted(e, s->name), over, hd_emit_stream_index(e, on),
-                  hd_axes_text(e->a, over));
+        if (!n++) hd_puts(e->c, "static const HdComm comms[] = { // name, axes, stream, whether parts are exchanged\n");
+        hd_printf(e->c, "    {%s, %u, %d, %s}, // over %s\n", hd_emit_quoted(e, s->name), over,
+                  hd_emit_stream_index(e, on), yes(exchanges(e, s)), hd_axes_text(e->a, over));
     }
     if (n) hd_puts(e->c, "};\n\n");
     return n;

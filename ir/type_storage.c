@@ -2,6 +2,7 @@
 // be large enough.
 #include "ir/type_rules.h"
 #include "ir/base/ints.h"
+#include "ir/bins.h"
 #include "ir/mesh.h"
 #include "ir/optimizer.h"
 #include "ir/random.h"
@@ -76,9 +77,13 @@ const char *hd_rule_square_sums(Rule *r) {
         const Symbol *s = hd_symbol_find(r->o->func->module, b->strs[i]);
         if (s->type->dtype != TY_F32) WRONG("@%s is not an f32 buffer", b->strs[i]);
         n += runs(hd_type_count(s->type));
+        if (hd_has(&r->o->attrs, A_EXACT) && hd_type_count(s->type) % HD_BIN_RUN)
+            WRONG("@%s has %lld elements, and exact sums are of runs of %d", b->strs[i], ll(hd_type_count(s->type)),
+                  HD_BIN_RUN);
     }
     const char *e = hd_rule_explicit(r);
     if (e) return e;
+    if (hd_has(&r->o->attrs, A_EXACT)) n = HD_BINS;
     if (r->out[0] != hd_type(r->cx, TY_F64, 1, &n))
         WRONG("the result is f64[%lld], not %s", (long long)n, TEXT(r->out[0]));
     return NULL;
@@ -86,8 +91,17 @@ const char *hd_rule_square_sums(Rule *r) {
 
 const char *hd_rule_root_sum(Rule *r) {
     if (IN(0)->rank != 1 || IN(0)->dtype != TY_F64) WRONG("partial sums must be an f64 vector, not %s", TEXT(IN(0)));
+    if (hd_has(&r->o->attrs, A_EXACT) && hd_type_count(IN(0)) % HD_BINS)
+        WRONG("exact sums have %d numbers each, and %s is no multiple", HD_BINS, TEXT(IN(0)));
     const char *wrong = scale_wrong(r);
     return wrong ? wrong : hd_rule_give(r, hd_type(r->cx, TY_F32, 0, NULL));
+}
+
+const char *hd_rule_tree_sum(Rule *r) {
+    const Type *t = IN(0);
+    if (t->dtype != TY_F32 || !t->rank || !hd_is_power(t->dim[0]))
+        WRONG("a sum in a tree is of f32[n, ..], n a power of two, not of %s", TEXT(t));
+    return hd_rule_give(r, hd_type(r->cx, TY_F32, t->rank - 1, t->dim + 1));
 }
 
 // From the operand, or `buffer`: as many times longer or shorter along the first axis as there are ranks.
@@ -109,6 +123,9 @@ const char *hd_rule_collective(Rule *r) {
         WRONG("out = %s of %s: f32 is rounded to bf16 or f16", out, TEXT(buffer ? buffer->type : IN(0)));
     if (does->sums && (!hd_dtype_is_float(t.dtype) || hd_dtype_is_fp8(t.dtype)))
         WRONG("a sum over ranks needs floating point, not %s", TEXT(hd_type(r->cx, t.dtype, t.rank, t.dim)));
+    if (hd_has(&r->o->attrs, A_TREE) && (t.dtype != TY_F32 || !hd_is_power(ranks)))
+        WRONG("a sum in a tree is of f32 and over a power of two, not of %s over %lld ranks", hd_dtype_text(t.dtype),
+              ll(ranks));
     return hd_rule_give(r, hd_type(r->cx, t.dtype, t.rank, t.dim));
 }
 

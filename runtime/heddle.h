@@ -52,7 +52,8 @@ typedef struct { // of a parameter
 } HdSplit;
 
 typedef struct { const char *name; int ranks; bool data; } HdAxis; // data: its ranks read different sequences
-typedef struct { const char *name; unsigned over; int stream; } HdComm; // of the groups over a set of axes (mesh.h)
+// Of the groups over a set of axes (mesh.h). exchanges: hd_cuda_exchange is called with it.
+typedef struct { const char *name; unsigned over; int stream; bool exchanges; } HdComm;
 
 typedef struct { // one line of the plan, for profiles, errors and traces
     const char *op, *stream, *path, *where; // "gemm", "compute", "blocks.3.mlp", "gpt2.hd:14"
@@ -408,12 +409,19 @@ void hd_host_update(HdUpdate *update, int64_t count, int64_t decayed, float weig
 // one a block, as hd_host_grad_norm adds
 void hd_host_square_sums(int n, const float *const *buffers, const int64_t *counts, double *sums);
 void hd_host_root_sum(int64_t n, const double *sums, double loss_scale, float *norm);
+// The same of runs of 32 elements, by binary digits in 29 bins, which add up exactly; and their root.
+void hd_host_exact_square_sums(int n, const float *const *buffers, const int64_t *counts, double *bins);
+void hd_host_exact_root_sum(int64_t n, const double *bins, double loss_scale, float *norm);
+// n rows of `count` elements, n a power of two: neighbours are added, then neighbouring sums.
+void hd_host_tree_sum(int64_t n, int64_t count, const float *rows, float *sum);
 // Collectives of communicator `comm`: block until the whole group has met. `part` and `whole` do not overlap, but for a
 // part to gather that is in its place in `whole` (hd_own_part).
 void hd_host_all_gather(HdExec *x, int comm, const void *part, void *whole, size_t part_bytes);
 // They fail, for the whole run, when the ranks do not all come for the same action or when a rank gives up. Rank r's
 // part is whole's part r summed over ranks r+1, r+2, ..., r, rounded to dt after each addition.
 void hd_host_reduce_scatter(HdExec *x, int comm, HdDtype dt, const void *whole, void *part, int64_t part_count);
+// Likewise in f32, summed over ranks 0, 1, ... as hd_host_tree_sum adds.
+void hd_host_reduce_tree(HdExec *x, int comm, const void *whole, void *part, int64_t part_count);
 void hd_host_record(HdExec *x, int event); // in this run of the function
 void hd_host_wait(HdExec *x, int event);
 void hd_host_wait_before(HdExec *x, int event); // recorded in the run before
@@ -439,6 +447,8 @@ void hd_cuda_copy(HdExec *x, int stream, uint64_t d, uint64_t s, size_t bytes);
 void hd_cuda_all_gather(HdExec *x, int stream, int comm, HdDtype dt, uint64_t part, uint64_t whole, int64_t part_count);
 void hd_cuda_reduce_scatter(HdExec *x, int stream, int comm, HdDtype dt, uint64_t whole, uint64_t part,
                             int64_t part_count);
+// Rank r receives part r of every rank's `whole`, one after another in the order of ranks.
+void hd_cuda_exchange(HdExec *x, int stream, int comm, HdDtype dt, uint64_t whole, uint64_t parts, int64_t part_count);
 void hd_cuda_record(HdExec *x, int stream, int event);
 void hd_cuda_wait(HdExec *x, int stream, int event);
 void hd_cuda_record_external(HdExec *x, int stream, int event); // in a region, for a wait outside of it

@@ -3,6 +3,7 @@
 // time is always right.
 #include "codegen/cuda/cuda.h"
 #include "ir/base/ints.h"
+#include "ir/bins.h"
 #include "ir/optimizer.h"
 #include <string.h>
 
@@ -60,9 +61,48 @@ void hd_cuda_print_grad_norm(Emit *e, const Op *o) {
     put_root(e, o, space < 0 ? 0 : space, n, o->out[0]);
 }
 
-void hd_cuda_print_square_sums(Emit *e, const Op *o) { put_block_sums(e, o, hd_emit_place(e, o->out[0])); }
+typedef struct { const char *add, *root, *text; } ExactKernels;
+
+static ExactKernels exact_kernels(Emit *e, const Op *o) {
+    const char *numbers = hd_sprintf(e->a, "#define EN_BINS %d\n#define EN_BITS %d\n#define EN_LEAST (%d)\n"
+                                           "#define EN_SCALE %s\n", HD_BINS, HD_BIN_BITS, HD_BIN_LEAST,
+                                     scale_text(e, o));
+    ExactKernels k = {hd_cuda_name(e, "exact_norm_add", numbers), hd_cuda_name(e, "exact_norm_root", numbers), NULL};
+    k.text = hd_cuda_template(e, "exact_norm", hd_sprintf(e->a, "#define EN_ADD %s\n#define EN_ROOT %s\n%s", k.add,
+                                                          k.root, numbers));
+    return k;
+}
+
+// Blocks that are at work at once on any device; each takes a part of the runs.
+enum { EXACT_BLOCKS = 1024, EXACT_ELEMENTS = 1024 };
+
+static void put_exact_sums(Emit *e, const Op *o, int64_t bins) {
+    const Attr *list = hd_attr(&o->attrs, A_BUFFERS);
+    const ExactKernels k = exact_kernels(e, o);
+    hd_emit_line(e, o, "hd_cuda_zero(x, %d, %s, %d);", hd_emit_stream(e, o), hd_cuda_device(e, bins), HD_BINS * 8);
+    for (int i = 0; i < list->n; i++) {
+        const int64_t n = hd_type_count(hd_symbol_find(e->m, list->strs[i])->type);
+        const int64_t blocks = hd_ceil_div(n, EXACT_ELEMENTS);
+        if (n)
+            HD_CUDA_LAUNCH(e, o, k.add, k.text, blocks < EXACT_BLOCKS ? blocks : EXACT_BLOCKS, 1, 256, 0,
+                           hd_cuda_device(e, hd_emit_buffer(e, o, list->strs[i], 0)), hd_sprintf(e->a, "%lld", ll(n)),
+                           hd_cuda_device(e, bins));
+    }
+}
+
+void hd_cuda_print_square_sums(Emit *e, const Op *o) {
+    if (hd_has(&o->attrs, A_EXACT)) put_exact_sums(e, o, hd_emit_place(e, o->out[0]));
+    else put_block_sums(e, o, hd_emit_place(e, o->out[0]));
+}
 
 void hd_cuda_print_root_sum(Emit *e, const Op *o) {
+    if (hd_has(&o->attrs, A_EXACT)) {
+        const ExactKernels k = exact_kernels(e, o);
+        HD_CUDA_LAUNCH(e, o, k.root, k.text, 1, 1, 32, 0, hd_cuda_device(e, hd_emit_place(e, o->in[0])),
+                       hd_sprintf(e->a, "%lld", ll(hd_type_count(o->in[0]->type))),
+                       hd_cuda_device(e, hd_emit_place(e, o->out[0])));
+        return;
+    }
     put_root(e, o, hd_emit_place(e, o->in[0]), hd_type_count(o->in[0]->type), o->out[0]);
 }
 

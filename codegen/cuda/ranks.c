@@ -1,6 +1,34 @@
-// Calls of the runtime that need no kernel: collectives, copies, cleared ranges.
+// Calls of the runtime: collectives, of which one has a kernel that adds in a tree, copies, cleared ranges.
 #include "codegen/cuda/cuda.h"
 #include "ir/base/ints.h"
+#include "ir/mesh.h"
+
+// `rows` rows of n elements at device address `from`, added in a tree.
+static void put_tree_sum(Emit *e, const Op *o, int64_t rows, int64_t n, const char *from, const char *to) {
+    const int vec = n % 4 == 0 ? 4 : 1;
+    const char *numbers = hd_sprintf(e->a, "#define TS_ROWS %lld\n#define TS_VEC %d\n", ll(rows), vec);
+    const char *name = hd_cuda_name(e, "tree_sum", numbers);
+    const char *text = hd_cuda_template(e, "tree_sum", hd_sprintf(e->a, "#define TS_KERNEL %s\n%s", name, numbers));
+    if (n)
+        HD_CUDA_LAUNCH(e, o, name, text, hd_ceil_div(n, 256 * vec), 1, 256, 0, from, to,
+                       hd_sprintf(e->a, "%lld", ll(n)));
+}
+
+void hd_cuda_print_tree_sum(Emit *e, const Op *o) {
+    put_tree_sum(e, o, o->in[0]->type->dim[0], hd_type_count(o->out[0]->type),
+                 hd_cuda_device(e, hd_emit_place(e, o->in[0])), hd_cuda_device(e, hd_emit_place(e, o->out[0])));
+}
+
+// Every rank receives the parts that it adds up.
+static void put_reduce_tree(Emit *e, const Op *o, const Exchange *x) {
+    const int64_t space = hd_emit_workspace(e, o), n = hd_type_count(x->part);
+    const char *parts = hd_cuda_device(e, space < 0 ? 0 : space);
+    hd_emit_line(e, o, "hd_cuda_exchange(x, %d, %d, %s, %s, %s, %lld);", hd_emit_stream(e, o), x->comm,
+                 hd_emit_dtype(TY_F32), hd_cuda_device(e, x->from), parts, ll(n));
+    const Mesh mesh = hd_mesh(e->m);
+    put_tree_sum(e, o, hd_mesh_ranks(&mesh, hd_axes(&hd_named(o, A_COMM)->attrs, A_OVER)), n, parts,
+                 hd_cuda_device(e, x->to));
+}
 
 // The part that a rank holds gives the bytes that each rank sends or receives; the whole has as many parts as there are
 // ranks. A part of another dtype than the whole is rounded in its place there, and sent from it.
@@ -8,6 +36,10 @@ void hd_cuda_print_collective(Emit *e, const Op *o) {
     Exchange x = hd_emit_exchange(e, o);
     const DType dtype = hd_result_type(o, 0)->dtype;
     const int64_t n = hd_type_count(x.part), bytes = n * hd_dtype_bytes(dtype);
+    if (hd_has(&o->attrs, A_TREE)) {
+        put_reduce_tree(e, o, &x);
+        return;
+    }
     const char *from = hd_cuda_device(e, x.from), *to = hd_cuda_device(e, x.to);
     if (dtype != x.part->dtype) {
         const char *own = hd_sprintf(e->a, "%s + hd_own_part(x, %d, %lld)", to, x.comm, ll(bytes));

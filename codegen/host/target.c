@@ -243,12 +243,19 @@ static void host_grad_norm(Emit *e, const Op *o) {
 
 static void host_square_sums(Emit *e, const Op *o) {
     const char *list = gradients(e, o);
-    hd_emit_line(e, o, "hd_host_square_sums(%s, (double *)(%s));", list, out(e, o, 0));
+    const char *exact = hd_has(&o->attrs, A_EXACT) ? "exact_" : "";
+    hd_emit_line(e, o, "hd_host_%ssquare_sums(%s, (double *)(%s));", exact, list, out(e, o, 0));
 }
 
 static void host_root_sum(Emit *e, const Op *o) {
-    hd_emit_line(e, o, "hd_host_root_sum(%lld, (const double *)(%s), %s, %s);", ll(hd_type_count(o->in[0]->type)),
-                 in(e, o, 0), loss_scale(e, o), f32(e, out(e, o, 0)));
+    hd_emit_line(e, o, "hd_host_%sroot_sum(%lld, (const double *)(%s), %s, %s);",
+                 hd_has(&o->attrs, A_EXACT) ? "exact_" : "", ll(hd_type_count(o->in[0]->type)), in(e, o, 0),
+                 loss_scale(e, o), f32(e, out(e, o, 0)));
+}
+
+static void host_tree_sum(Emit *e, const Op *o) {
+    hd_emit_line(e, o, "hd_host_tree_sum(%lld, %lld, %s, %s);", ll(o->in[0]->type->dim[0]),
+                 ll(hd_type_count(o->out[0]->type)), f32(e, in(e, o, 0)), f32(e, out(e, o, 0)));
 }
 
 static void host_step_scalars(Emit *e, const Op *o) {
@@ -310,6 +317,10 @@ static void host_collective(Emit *e, const Op *o) {
         from = hd_sprintf(e->a, "%s + hd_own_part(x, %d, %lld)", at(e, x.to), x.comm, ll(bytes));
         hd_emit_line(e, o, "hd_host_copy(%s, %s, %lld, %s, %s, false);", hd_emit_dtype(x.part->dtype),
                      hd_emit_dtype(to), ll(n), at(e, x.from), from);
+    }
+    if (hd_has(&o->attrs, A_TREE)) {
+        hd_emit_line(e, o, "hd_host_reduce_tree(x, %d, %s, %s, %lld);", x.comm, from, at(e, x.to), ll(n));
+        return;
     }
     hd_emit_line(e, o, "hd_host_%s(x, %d, %s%s%s, %s, %lld);", hd_op_info(o->kind)->mnemonic, x.comm,
                  sums ? hd_emit_dtype(to) : "", sums ? ", " : "", from, at(e, x.to), ll(sums ? n : bytes));

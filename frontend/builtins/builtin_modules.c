@@ -30,7 +30,7 @@ const char hd_prelude[] =
     "  }\n"
     "}\n"
     "train defaults {\n"
-    "  batch = 8; accumulate = 1; reduce = each; products = separate; loss_chunks = auto; "
+    "  batch = 8; accumulate = 1; reduce = each; grains = auto; products = separate; loss_chunks = auto; "
     "loss_scale = auto; clip = 1.0; seed = 1; "
     "frozen = none;\n"
     "  precision { compute = f32; fp8 none { except none; scale = row; backward = compute; } master = f32; grad = f32; "

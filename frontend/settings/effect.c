@@ -26,7 +26,12 @@ static const char *one_unit(const Facts *x) {
 
 static const char *fsdp(const Facts *x) { return x->strategy ? not_divided(x) : NULL; }
 
+static const char *grains(const Facts *x) {
+    return is(x->train, A_REDUCTION, "tree") ? NULL : "it says how many micro-batches train.reduce = tree adds up";
+}
+
 static const char *last(const Facts *x) {
+    if (is(x->train, A_REDUCTION, "tree")) return NULL;
     return hd_int(x->train, A_MICRO, 1) < 2 ? "train.accumulate is 1: no micro-batch follows another" : not_divided(x);
 }
 
@@ -62,7 +67,7 @@ static const char *overlap_micro(const Facts *x) {
     const char *why = not_divided(x);
     if (why) return why;
     if (hd_int(x->train, A_MICRO, 1) < 2) return "train.accumulate is 1: no micro-batch follows another";
-    if (!is(x->train, A_REDUCTION, "each")) return "with train.reduce = last only the last micro-batch is reduced";
+    if (is(x->train, A_REDUCTION, "last")) return "with train.reduce = last only the last micro-batch is reduced";
     return is(x->schedule, A_GRAPH, "step") ? "with graph step a captured step ends with all of its streams" : NULL;
 }
 
@@ -86,6 +91,7 @@ static const struct { AttrId setting; const char *(*why)(const Facts *); bool ra
     {A_PREFETCH, prefetch, true}, {A_LIVE_GRADS, pieces, true},
     {A_WEIGHTS_FROM, weights, true}, {A_OVERLAP_MICRO, overlap_micro, true},
     {A_SLOWER, slower, false},    {A_REDUCTION, last, true},
+    {A_GRAINS, grains, false},
     {A_LR_FLOOR, rate, false},    {A_LR_TOTAL, total, false},
     {A_LR_DECAY, wsd, false},     {A_LR_SHAPE, wsd, false},
     {A_LR_WARMUP, points, false},

@@ -37,11 +37,20 @@ const char *hd_eval_all_gather(Eval *e, const Op *o, const Tensor *in HD_UNUSED,
     return NULL;
 }
 
+// Element `at` of the parts of ranks [first, first + n), added in a tree.
+static double tree(Eval *e, const Op *o, const Group *g, DType d, int first, int n, int64_t at) {
+    if (n == 1) return source(member(e, g, first), o)[at];
+    const double sum = tree(e, o, g, d, first, n / 2, at) + tree(e, o, g, d, first + n / 2, n / 2, at);
+    return e->mode == EVAL_EXACT ? sum : hd_round(d, sum);
+}
+
 const char *hd_eval_reduce_scatter(Eval *e, const Op *o, const Tensor *in HD_UNUSED, Tensor *out) {
     Group g;
     if (!group_of(e, o, &g)) return wrong_group(e, o);
     int64_t count = hd_type_count(out->type);
-    for (int64_t k = 0; k < count; k++) {
+    for (int64_t k = 0; hd_has(&o->attrs, A_TREE) && k < count; k++)
+        out->data[k] = tree(e, o, &g, out->type->dtype, 0, g.n, g.mine * count + k);
+    for (int64_t k = 0; !hd_has(&o->attrs, A_TREE) && k < count; k++) {
         double sum = 0;
         for (int i = 1; i <= g.n; i++) {
             double v = source(member(e, &g, (g.mine + i) % g.n), o)[g.mine * count + k];
@@ -49,6 +58,18 @@ const char *hd_eval_reduce_scatter(Eval *e, const Op *o, const Tensor *in HD_UNU
         }
         out->data[k] = sum;
     }
+    return NULL;
+}
+
+static double half_sums(const Eval *e, const double *x, int64_t n, int64_t stride) {
+    if (n == 1) return *x;
+    const double sum = half_sums(e, x, n / 2, stride) + half_sums(e, x + n / 2 * stride, n / 2, stride);
+    return e->mode == EVAL_EXACT ? sum : hd_round(TY_F32, sum);
+}
+
+const char *hd_eval_tree_sum(Eval *e, const Op *o HD_UNUSED, const Tensor *in, Tensor *out) {
+    const int64_t count = hd_type_count(out->type);
+    for (int64_t i = 0; i < count; i++) out->data[i] = half_sums(e, in[0].data + i, in[0].type->dim[0], count);
     return NULL;
 }
 

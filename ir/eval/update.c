@@ -2,6 +2,7 @@
 // Rounded arithmetic is f32, operation by operation in the order written here (rounding a double operation to float
 // gives the float operation).
 #include "ir/eval/rules.h"
+#include "ir/bins.h"
 #include "ir/mesh.h"
 #include "ir/optimizer.h"
 #include <math.h>
@@ -30,19 +31,45 @@ const char *hd_eval_grad_norm(Eval *e, const Op *o, const Tensor *in HD_UNUSED, 
     return NULL;
 }
 
+// Adds a number to bins (ir/bins.h).
+static void add_to_bins(double *bins, double v) {
+    double above = 0; // the digits from bin k + 1 on, in units of bin k
+    for (int k = HD_BINS - 1; k >= 0; k--) {
+        const double unit = ldexp(1, HD_BIN_LEAST + k * HD_BIN_BITS), digits = floor(v / unit);
+        bins[k] += (digits - above) * unit;
+        above = ldexp(digits, HD_BIN_BITS);
+    }
+}
+
+static void add_exact_squares(Tensor t, double *bins) {
+    for (int64_t i = 0; i < hd_type_count(t.type); i += HD_BIN_RUN) {
+        double sum = 0;
+        for (int64_t k = i; k < i + HD_BIN_RUN; k++) sum += t.data[k] * t.data[k];
+        add_to_bins(bins, sum);
+    }
+}
+
 const char *hd_eval_square_sums(Eval *e, const Op *o, const Tensor *in HD_UNUSED, Tensor *out) {
     const Attr *buffers = hd_attr(&o->attrs, A_BUFFERS);
     double *sum = out->data;
     for (int k = 0; k < buffers->n; k++) {
         Tensor t = hd_eval_storage(e, buffers->strs[k]);
-        for (int64_t i = 0; i < hd_type_count(t.type);) *sum++ = square_sum(t, &i);
+        if (hd_has(&o->attrs, A_EXACT)) add_exact_squares(t, out->data);
+        else
+            for (int64_t i = 0; i < hd_type_count(t.type);) *sum++ = square_sum(t, &i);
     }
     return NULL;
 }
 
 const char *hd_eval_root_sum(Eval *e HD_UNUSED, const Op *o, const Tensor *in, Tensor *out) {
     double total = 0;
-    for (int64_t i = 0, n = hd_type_count(in[0].type); i < n; i++) total += in[0].data[i];
+    const int64_t n = hd_type_count(in[0].type);
+    for (int64_t i = 0; !hd_has(&o->attrs, A_EXACT) && i < n; i++) total += in[0].data[i];
+    for (int k = HD_BINS - 1; hd_has(&o->attrs, A_EXACT) && k >= 0; k--) {
+        double bin = 0;
+        for (int64_t i = k; i < n; i += HD_BINS) bin += in[0].data[i];
+        total += bin;
+    }
     out->data[0] = sqrt(total) / scale_of(o);
     return NULL;
 }

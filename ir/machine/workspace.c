@@ -1,6 +1,7 @@
 // The workspace column of ops.def (workspace.h). Each rule says in its comment what is kept there.
 #include "ir/machine/workspace.h"
 #include "ir/base/ints.h"
+#include "ir/mesh.h"
 #include "ir/shapes.h"
 #include "ir/ssd.h"
 
@@ -79,6 +80,14 @@ static Workspace workspace_grad_norm(const Op *o, bool cuda HD_UNUSED) {
     for (int i = 0; i < b->n; i++)
         n += hd_ceil_div(hd_type_count(hd_symbol_find(o->func->module, b->strs[i])->type), HD_NORM_BLOCK);
     return exactly(n * 8);
+}
+
+// cuda: the parts that a rank receives, before it adds them up. host: it reads those of the other ranks in place.
+static Workspace workspace_exchange(const Op *o, bool cuda) {
+    const Type *part = hd_result_type(o, 0);
+    const Mesh mesh = hd_mesh(o->func->module);
+    const int64_t ranks = hd_mesh_ranks(&mesh, hd_axes(&hd_named(o, A_COMM)->attrs, A_OVER));
+    return exactly(cuda && hd_has(&o->attrs, A_TREE) ? hd_type_bytes(part) * ranks : 0);
 }
 
 static const struct { OpKind of; Workspace (*rule)(const Op *, bool); } rules[N_OPS] = {

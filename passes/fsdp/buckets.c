@@ -16,6 +16,7 @@
 //   none       whole                            -                                    whole, @b.sum     whole
 //   zero1, 2   shard                            of every bucket                      shard             whole
 //   zero3      shard                            of those that a step reads first     shard             whole
+// train.reduce = tree is `each` with @b.level0, level1, ... besides (gradients.c): a rank's part of what all ranks add.
 // Frozen parameters of a unit have a bucket of their own, @b.frozen, whose master weights are in the type in which they
 // are used and which has no gradient and no state. zero3 shards it, and the others keep it whole and read it in place.
 // The gradient persists across the micro-batches of a step. A step of one micro-batch makes it and uses it up: there it
@@ -35,6 +36,8 @@ static bool bucket_name_free(const Fsdp *s, const char *name) {
     static const char *const parts[] = {"", ".master", ".compute", ".grad", ".sum", ".next"};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (!is_free(s, name, parts[i])) return false;
+    for (int i = 0; i < hd_fsdp_levels(s); i++)
+        if (!is_free(s, name, hd_internf(s->m->cx, ".level%d", i))) return false;
     for (int i = OPT_STATE; i < s->optimizer->n_args; i++)
         if (!is_free(s, name, hd_internf(s->m->cx, ".%s", s->optimizer->args[i]->name))) return false;
     return true;
@@ -166,6 +169,31 @@ static Symbol *add_buffer(Fsdp *s, const FsdpBucket *b, AttrId at, const char *p
     return y;
 }
 
+bool hd_fsdp_in_levels(const Fsdp *s) { return s->tree && s->micro > 1; }
+
+int hd_fsdp_levels(const Fsdp *s) {
+    int n = 0;
+    while (hd_fsdp_in_levels(s) && (int64_t)2 << n <= s->micro) n++;
+    return n;
+}
+
+// Each holds what a rank keeps of a sum over all ranks.
+static void add_levels(Fsdp *s, FsdpBucket *b) {
+    const int n = hd_fsdp_levels(s);
+    const char **names = HD_NEWN(s->cx->scratch, const char *, n + 1);
+    const Axes summed = hd_fsdp_summed(b), split = (b->shards > 1 ? b->split : 0) | (b->copies > 1 ? summed : 0);
+    for (int i = 0; i < n; i++) {
+        Symbol *y = add_symbol(s, SYM_BUFFER, hd_internf(s->m->cx, "%s.level%d", b->name, i), TY_F32,
+                               b->layout.shard / b->copies);
+        hd_set_word(s->m->cx, &y->attrs, A_CLASS, "gradients");
+        hd_set_word(s->m->cx, &y->attrs, A_BUCKET, b->bucket->name);
+        if (split) hd_set_axes(s->m->cx, &y->attrs, A_SPLIT, split);
+        hd_push(s->cx->scratch, &b->levels, y);
+        names[i] = y->name;
+    }
+    if (n) hd_set_words(s->m->cx, &b->bucket->attrs, A_LEVELS, n, names);
+}
+
 static void add_states(Fsdp *s, const FsdpBucket *b, bool whole) {
     const char *names[HD_MAX_STATES];
     const int n = s->optimizer->n_args - OPT_STATE;
@@ -187,6 +215,7 @@ static void add_buffers(Fsdp *s, FsdpBucket *b) {
     if (s->micro == 1) hd_set_flag(s->m->cx, &b->grad->attrs, A_TRANSIENT);
     if (whole && s->each && s->micro > 1 && b->shards > 1)
         b->sum = add_buffer(s, b, A_GRADIENT_SUM, "sum", "gradients", TY_F32, false);
+    add_levels(s, b);
     add_states(s, b, whole);
 }
 
@@ -308,6 +337,12 @@ bool hd_fsdp_add_state(Fsdp *s) {
         }
         *slots[i] = add_symbol(s, SYM_BUFFER, hd_intern(s->m->cx, states[i]), i == 2 ? TY_I32 : TY_F32, 1);
         hd_set_word(s->m->cx, &(*slots[i])->attrs, A_CLASS, "optimizer");
+    }
+    for (int i = 0; i < hd_fsdp_levels(s); i++) {
+        const char *name = hd_free_name(s->m, hd_internf(s->m->cx, "state.loss.level%d", i));
+        Symbol *y = add_symbol(s, SYM_BUFFER, name, TY_F32, 1);
+        hd_set_word(s->m->cx, &y->attrs, A_CLASS, "optimizer");
+        hd_push(s->cx->scratch, &s->losses, y);
     }
     for (int i = 0; i < N_COMMS && s->several; i++) {
         const Symbol *taken = hd_symbol_find(s->m, comms[i].name);

@@ -34,6 +34,11 @@ Op *hd_fsdp_collective(Fsdp *s, Builder *b, OpKind k, const Symbol *from, const 
     return hd_build(b, k, 0, NULL, &as, NULL);
 }
 
+void hd_fsdp_sum(Fsdp *s, Builder *b, const Symbol *from, const Symbol *into, const Symbol *comm) {
+    Op *o = hd_fsdp_collective(s, b, OP_REDUCE_SCATTER, from, into, comm);
+    if (s->tree) hd_set_flag(s->m->cx, &o->attrs, A_TREE);
+}
+
 void hd_fsdp_store(Fsdp *s, Builder *b, Value *v, const Symbol *into, int64_t offset, bool accumulate) {
     Ctx *cx = s->m->cx;
     if (v->type->dtype != into->type->dtype) {
@@ -103,6 +108,9 @@ static void declare_step(Fsdp *s, KindId kind, const char *name, int n, const ch
     hd_set_ints(cx, &y->attrs, A_TIMES, n, times);
     if (kind != KIND_LOGITS) hd_set_word(cx, &y->attrs, A_LOSS, s->loss->name);
     if (kind != KIND_TRAIN) return;
+    const char **losses = HD_NEWN(s->cx->scratch, const char *, s->losses.n + 1);
+    for (int i = 0; i < s->losses.n; i++) losses[i] = s->losses.at[i]->name;
+    if (s->losses.n) hd_set_words(cx, &y->attrs, A_LEVELS, s->losses.n, losses);
     const Symbol *comm = overlaps_micro(s) ? hd_fsdp_comm(s, COMM_REDUCE, HD_SPLIT_AXES) : NULL;
     const char *reduce = comm ? hd_word(&comm->attrs, A_ON, "") : NULL;
     if (reduce) hd_set_words(cx, &y->attrs, A_OVERLAPS, 1, &reduce);
@@ -111,22 +119,41 @@ static void declare_step(Fsdp *s, KindId kind, const char *name, int n, const ch
     if (s->random) hd_set_word(cx, &y->attrs, A_RANDOM, s->random->name);
 }
 
+// With reduce = tree: a function for each number of sums that a micro-batch between the first and the last completes,
+// and the names of those that run. Returns the number of names.
+static int carry_between(Fsdp *s, Func *micro, int n, const char **names) {
+    const char *carries[64] = {NULL};
+    for (int64_t i = 1; i < s->micro - 1; i++) {
+        const int done = __builtin_ctzll(~(unsigned long long)i);
+        if (!carries[done]) {
+            const char *name = hd_free_name(s->m, hd_internf(s->m->cx, "micro_level%d", done));
+            carries[done] = micro_function(s, (StepFunc){hd_func_clone(s->m, micro, name), .done = done})->name;
+        }
+        names[n++] = carries[done];
+    }
+    return n;
+}
+
 static void specialise_micro(Fsdp *s, Func *micro) {
     Module *m = s->m;
-    const char *name = hd_free_name(m, s->micro > 1 ? "micro_last" : "micro_only"), *segments[4];
-    int64_t times[4] = {1, 1, 1, 1};
+    const char *name = hd_free_name(m, s->micro > 1 ? "micro_last" : "micro_only");
+    const char **segments = HD_NEWN(s->cx->scratch, const char *, s->micro + 4);
+    int64_t *times = HD_NEWN(s->cx->scratch, int64_t, s->micro + 4);
     int n = 0;
+    for (int64_t i = 0; i < s->micro + 4; i++) times[i] = 1;
     find_first_uses(s, micro);
     if (s->micro > 1) {
         Func *first = hd_func_clone(m, micro, hd_free_name(m, "micro_first"));
         segments[n++] = micro_function(s, (StepFunc){first, .first = true})->name;
     }
-    if (s->micro > 2) times[n] = s->micro - 2, segments[n++] = micro->name;
-    StepFunc ends = {hd_func_clone(m, micro, name), .first = s->micro == 1, .last = true};
+    const bool alike = s->micro > 2 && !s->tree; // all micro-batches between the first and the last
+    if (alike) times[n] = s->micro - 2, segments[n++] = micro->name;
+    else n = carry_between(s, micro, n, segments);
+    StepFunc ends = {hd_func_clone(m, micro, name), .first = s->micro == 1, .last = true, .done = hd_fsdp_levels(s)};
     const Func *last = micro_function(s, ends), *update = hd_fsdp_update(s, ends.f);
     segments[n++] = last->name;
     if (update != last) segments[n++] = update->name;
-    if (s->micro > 2) micro_function(s, (StepFunc){.f = micro});
+    if (alike) micro_function(s, (StepFunc){.f = micro});
     else hd_func_remove(m, micro);
     declare_step(s, KIND_TRAIN, "step.train", n, segments, times);
 }
@@ -153,6 +180,34 @@ static bool read_strategy(Fsdp *s) {
     return false;
 }
 
+// In a tree every sum is one of two halves.
+static bool check_tree(const Fsdp *s) {
+    const Symbol *train = hd_symbol_find(s->m, "train");
+    const int64_t here = s->ranks * s->micro, grains = hd_int(s->train, A_GRAINS, here);
+    const Span at = train ? train->span : (Span){0};
+    Axes copies = 0;
+    bool inner = false; // copies are inside of what they are copies of, so that a shard is not summed over neighbours
+    for (int a = 0; a < N_AXES; a++) {
+        if (s->mesh.size[a] < 2 || !(HD_DATA_AXES >> a & 1)) continue;
+        if (HD_COPY_AXES >> a & 1) copies |= 1u << a;
+        else inner |= copies != 0;
+    }
+    const char *ranks = hd_sprintf(s->cx->scratch, "%lld data rank%s", ll(s->ranks), s->ranks == 1 ? "" : "s");
+    if (!hd_is_power(s->ranks) || !hd_is_power(s->micro))
+        return hd_error(s->m->cx, at, "train.reduce = tree adds up 1, 2, 4, 8, ... micro-batches, and there are %s "
+                        "with train.accumulate = %lld: both must be powers of two", ranks, ll(s->micro));
+    if (inner) HD_BUG("a tree over ranks needs axes of shards inside of axes of copies");
+    if (grains == here) return true;
+    if (!hd_is_power(grains))
+        return hd_error(s->m->cx, at, "train.grains = %lld: a tree adds up 1, 2, 4, 8, ... micro-batches", ll(grains));
+    if (grains < s->ranks)
+        return hd_error(s->m->cx, at, "%s are more than train.grains = %lld: use at most %lld, or more grains", ranks,
+                        ll(grains), ll(grains));
+    return hd_error(s->m->cx, at, "%s with train.accumulate = %lld make%s %lld grain%s, and train.grains = %lld: set "
+                    "train.accumulate = %lld", ranks, ll(s->micro), s->ranks == 1 ? "s" : "", ll(here),
+                    here == 1 ? "" : "s", ll(grains), ll(grains / s->ranks));
+}
+
 static bool read_settings(Fsdp *s) {
     Ctx *cx = s->m->cx;
     const Symbol *block = hd_symbol_find(s->m, "schedule");
@@ -168,7 +223,8 @@ static bool read_settings(Fsdp *s) {
     s->micro = hd_int(s->train, A_MICRO, 1);
     const char *reduction = hd_word(s->train, A_REDUCTION, "each");
     const int64_t scale = hd_int(s->train, A_LOSS_SCALE, 1);
-    s->each = strcmp(reduction, "each") == 0;
+    s->each = strcmp(reduction, "last") != 0;
+    s->tree = strcmp(reduction, "tree") == 0;
     s->optimizer = hd_optimizer(s->m);
     s->from_master = strcmp(hd_word(s->schedule, A_WEIGHTS_FROM, "auto"), "master") == 0;
     const char *compute = hd_word(s->train, A_COMPUTE, "f32");
@@ -188,8 +244,10 @@ static bool read_settings(Fsdp *s) {
         hd_error(cx, schedule,
                  "prefetch = %lld, live_grads = %lld: at least 0 units are gathered ahead, and 1 gradient is live",
                  (long long)s->prefetch, (long long)s->live_grads);
-    else if (strcmp(reduction, "last") && strcmp(reduction, "each"))
-        hd_error(cx, (Span){0}, "reduction = %s: micro-batches are reduced last or each", reduction);
+    else if (strcmp(reduction, "last") && strcmp(reduction, "each") && !s->tree)
+        hd_error(cx, (Span){0}, "reduction = %s: micro-batches are reduced last, each or in a tree", reduction);
+    else if (s->tree && !check_tree(s))
+        return false;
     else if (!read_strategy(s))
         hd_error(cx, schedule, "fsdp = %s: the strategies are none, zero1, zero2 and zero3",
                  hd_word(s->schedule, A_FSDP, ""));

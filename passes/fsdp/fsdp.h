@@ -33,6 +33,7 @@ typedef struct {
     Symbol *bucket, *master, *compute, *grad; // compute: NULL where the master weights serve
     Symbol *next; // all of the weights, kept from step to step; NULL: none
     bool early;   // a step fills `next` after its optimizer, for the next step; else the function that reads it does
+    VEC(Symbol *) levels; // with `tree`: of the sums of 1, 2, 4, ... micro-batches that wait for their neighbours
     Symbol *sum;  // of this rank's shard over micro-batches, where @b.grad holds all of one; NULL: @b.grad is it
     Symbol *gradient; // in the present function: where ops write gradients, and
     Symbol *reduced;  // where this rank's part of the sum over ranks is
@@ -50,6 +51,7 @@ typedef struct {
     bool several;          // ranks have to agree on a norm
     int64_t micro, prefetch, live_grads;
     bool each; // every micro-batch is reduced, else the sum of all
+    bool tree; // likewise, and sums are those of a binary tree over micro-batches of all ranks
     bool from_master; // weights are gathered from the master weights, and no rounded copy of them is kept
     const Func *optimizer; // its kernel
     VEC(FsdpBucket) buckets;
@@ -57,12 +59,14 @@ typedef struct {
     int n_units, runs; // runs: the most uses of units that a function has, without those of the same unit in between
     PtrMap units, by_name; // unit names to units, names of buckets to buckets
     Symbol *loss, *norm, *step; // @state.*
+    VEC(Symbol *) losses; // as the levels of a bucket
     Symbol *random; // @state.random; NULL: no dropout so far
 } Fsdp;
 
 // A function of a step: whether it is the first and the last of its step. Validation is both: it cannot know what ran
 // before it.
-typedef struct { Func *f; bool first, last, alone; } StepFunc;
+// `done`: with `tree`, the number of sums that its micro-batch completes, of 2, 4, ... micro-batches.
+typedef struct { Func *f; bool first, last, alone; int done; } StepFunc;
 
 // --- buckets
 // Parameters of the root become units of their own, by where `micro` uses them (pieces.c).
@@ -83,6 +87,8 @@ Symbol *hd_fsdp_transient(Fsdp *s, const Func *f, const FsdpBucket *b, const cha
                           int64_t n);
 // of the parameter that a `param` or `grad` op names
 FsdpBucket *hd_fsdp_owner(const Fsdp *s, const Op *o, const Symbol **param);
+bool hd_fsdp_in_levels(const Fsdp *s);  // micro-batches are added in a tree
+int hd_fsdp_levels(const Fsdp *s);      // how many sums wait at most, each of twice as many as the one before
 bool hd_fsdp_add_state(Fsdp *s);       // false after the error about a name that this pass needs
 const Symbol *hd_fsdp_comm(Fsdp *s, Comm c, Axes over); // declared when first asked for
 Symbol *hd_fsdp_random_state(Fsdp *s); // likewise
@@ -91,6 +97,8 @@ enum { HD_UNIT_BUCKETS = 2 << N_AXES }; // at most of one unit
 // --- building
 // Rounds what it gathers to the dtype of `into`. The op that it adds.
 Op *hd_fsdp_collective(Fsdp *s, Builder *b, OpKind k, const Symbol *from, const Symbol *into, const Symbol *comm);
+// A reduce_scatter in the order that config @train says.
+void hd_fsdp_sum(Fsdp *s, Builder *b, const Symbol *from, const Symbol *into, const Symbol *comm);
 void hd_fsdp_store(Fsdp *s, Builder *b, Value *v, const Symbol *into, int64_t offset, bool accumulate);
 Value *hd_fsdp_view(Fsdp *s, Builder *b, const Symbol *buffer, int64_t offset, const Type *shape);
 

@@ -22,6 +22,12 @@
 // are reduce_scatter, whose order is known, so every strategy adds in the same order. Replicas add up their shards
 // once, after the last micro-batch, in the same way.
 //
+// With reduce = tree a micro-batch is summed over ranks likewise, over replicas as well, and sums of micro-batches are
+// added as the digits of a binary number are carried. Micro-batch 0 leaves its sum in @b.level0. Micro-batch 1 writes
+// its sum to @b.level1 and adds level0 to it; micro-batch 2 writes level0 again; micro-batch 3 writes level2 and adds
+// level0 and level1. So a function is made for each number of sums that a micro-batch completes. With micro-batch m of
+// rank r as leaf m * ranks + r, one tree adds up all of a step, whatever the number of ranks is.
+//
 // live_grads = k: a buffer begins only when all but k - 1 of the gradients whose reduction was issued before are
 // reduced. A buffer that is still being written, like that of a root whose embedding is tied to its head, does not
 // count.
@@ -58,12 +64,17 @@ static void store_contribution(Grads *g, Op *o, PtrMap *seen) {
     for (int i = 0; hd_op_param(o, i); i++) hd_ptr_set(s->cx->scratch, seen, hd_op_param(o, i), 1);
     if (!again) hd_push(s->cx->scratch, &w->covered, covered);
     Builder at = {.f = g->f.f, .before = o, .loc = o->loc, .span = o->span, .bwd = true};
-    hd_fsdp_store(s, &at, o->in[0], b->gradient, offset, again || (g->whole && !b->sum && !g->f.first));
+    hd_fsdp_store(s, &at, o->in[0], b->gradient, offset, again || (g->whole && !b->sum && !g->f.first && !s->tree));
     w->last = o->prev;
     if (!w->first) w->first = w->last;
     hd_push(s->cx->scratch, &g->stores, w->last);
     hd_push(s->cx->scratch, &g->bucket, (int)(b - s->buckets.at));
     hd_erase(o);
+}
+
+// Where the sum that a micro-batch is the last of belongs: a level, or `all` for that of the step.
+static Symbol *level(const Grads *g, const FsdpBucket *b, Symbol *all) {
+    return g->f.done < b->levels.n ? b->levels.at[g->f.done] : all;
 }
 
 static void store_contributions(Grads *g) {
@@ -74,7 +85,7 @@ static void store_contributions(Grads *g) {
         if (o->kind == OP_GRAD) hd_push(s->cx->scratch, &grads, o);
     for (int i = 0; i < s->buckets.n; i++) {
         FsdpBucket *b = &s->buckets.at[i];
-        b->gradient = g->whole ? b->grad : NULL;
+        b->gradient = !g->whole ? NULL : s->ranks == 1 ? level(g, b, b->grad) : b->grad;
     }
     for (int i = 0; i < grads.n; i++) {
         const Symbol *p;
@@ -132,6 +143,14 @@ static void begin(Grads *g, int bucket) {
     zero_gaps(g, &at, b, w);
 }
 
+// Padding of a gradient that is added to another one.
+static void zero_before(Grads *g, int bucket) {
+    FsdpBucket *b = &g->s->buckets.at[bucket];
+    Written *w = &g->written[bucket];
+    Builder at = {.f = g->f.f, .before = w->first, .loc = b->loc, .span = w->first->span, .bwd = true};
+    zero_gaps(g, &at, b, w);
+}
+
 // --- reductions
 static Symbol *staging(Grads *g, const FsdpBucket *b, const char *part, int64_t n, Axes split) {
     Symbol *y = hd_fsdp_transient(g->s, g->f.f, b, part, "staging", TY_F32, n);
@@ -144,26 +163,51 @@ static void reduce_outer(Grads *g, Builder *at, const FsdpBucket *b) {
     const Axes summed = hd_fsdp_summed(b);
     const Symbol *part = staging(g, b, "outer", hd_type_count(b->reduced->type) / b->copies, b->split | summed);
     const Symbol *comm = hd_fsdp_comm(g->s, COMM_OUTER, summed);
-    hd_fsdp_collective(g->s, at, OP_REDUCE_SCATTER, b->reduced, part, comm);
+    hd_fsdp_sum(g->s, at, b->reduced, part, comm);
     hd_fsdp_collective(g->s, at, OP_ALL_GATHER, part, b->reduced, comm);
 }
 
 static void add_to_sum(Grads *g, Builder *at, const Symbol *sum, const Symbol *part) {
     Value *v = hd_fsdp_view(g->s, at, part, 0, part->type);
     hd_fsdp_store(g->s, at, v, sum, 0, true);
-    hd_set_word(g->s->m->cx, &at->before->prev->attrs, A_ON, hd_intern(g->s->m->cx, "reduce"));
+    if (g->s->ranks > 1) hd_set_word(g->s->m->cx, &at->before->prev->attrs, A_ON, hd_intern(g->s->m->cx, "reduce"));
+}
+
+// With reduce = tree, in one of several micro-batches: its sum over all ranks goes where the sum that it completes
+// belongs, and to it are added those that wait for it, each of twice as many micro-batches as the one before.
+static void reduce_in_tree(Grads *g, FsdpBucket *b, Builder *at) {
+    Fsdp *s = g->s;
+    Symbol *whole = b->gradient, *sum = g->whole && b->sum ? b->sum : b->grad, *into = level(g, b, sum);
+    const Axes summed = hd_fsdp_summed(b);
+    if (b->copies > 1 && g->f.done == b->levels.n)
+        into = staging(g, b, "outer", b->layout.shard / b->copies, b->split | summed);
+    if (b->shards > 1) {
+        Symbol *part = b->copies > 1 ? staging(g, b, "shard", b->layout.shard, b->split) : into;
+        hd_fsdp_sum(s, at, whole, part, hd_fsdp_comm(s, COMM_REDUCE, b->split));
+        whole = part;
+    }
+    if (b->copies > 1) hd_fsdp_sum(s, at, whole, into, hd_fsdp_comm(s, COMM_OUTER, summed));
+    for (int i = 0; i < g->f.done; i++) add_to_sum(g, at, into, b->levels.at[i]);
+    b->reduced = sum;
+    if (!g->f.last) return;
+    if (b->copies > 1) hd_fsdp_collective(s, at, OP_ALL_GATHER, into, sum, hd_fsdp_comm(s, COMM_OUTER, summed));
+    if (sum != b->grad) hd_fsdp_collective(s, at, OP_ALL_GATHER, sum, b->grad, hd_fsdp_comm(s, COMM_GATHER, b->split));
 }
 
 // Called after the last write to a bucket's gradient. `reduced` is where the step's sum ends up, in its last function.
 static void reduce(Grads *g, FsdpBucket *b, Builder *at) {
     Fsdp *s = g->s;
+    if (hd_fsdp_in_levels(s)) {
+        reduce_in_tree(g, b, at);
+        return;
+    }
     Symbol *sum = g->whole ? b->sum : b->grad; // over micro-batches; NULL: they add up before the reduction
     b->reduced = b->grad;
     if (!sum && !g->f.last) return;
     if (b->shards > 1) {
         bool direct = sum && g->f.first;
         Symbol *into = direct ? sum : staging(g, b, "shard", b->layout.shard, b->split);
-        hd_fsdp_collective(s, at, OP_REDUCE_SCATTER, b->gradient, into, hd_fsdp_comm(s, COMM_REDUCE, b->split));
+        hd_fsdp_sum(s, at, b->gradient, into, hd_fsdp_comm(s, COMM_REDUCE, b->split));
         b->reduced = sum ? sum : into;
         if (sum && !direct) add_to_sum(g, at, sum, into);
     }
@@ -180,6 +224,7 @@ static void reduce_all(Grads *g) {
         FsdpBucket *b = &s->buckets.at[k];
         const Written *w = &g->written[k];
         if (g->stores.at[i] == w->first && (!g->whole || s->micro == 1)) begin(g, k);
+        else if (g->stores.at[i] == w->first && s->ranks == 1) zero_before(g, k);
         if (g->stores.at[i] != w->last) continue;
         Builder at = {.f = g->f.f, .before = w->last->next, .loc = b->loc, .span = w->last->span, .bwd = true};
         reduce(g, b, &at);
@@ -204,5 +249,5 @@ void hd_fsdp_gradients(Fsdp *s, StepFunc f) {
                .written = HD_NEWN(s->cx->scratch, Written, s->buckets.n + 1)};
     store_contributions(&g);
     s->reduced.n = 0;
-    if (s->several || s->micro == 1) reduce_all(&g);
+    if (s->several || s->micro == 1 || s->tree) reduce_all(&g);
 }

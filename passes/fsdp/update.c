@@ -18,6 +18,8 @@
 // Buckets of parameters that are split over an axis have an op of their own, and their sums come from the ranks along
 // that axis as well: every element of every parameter counts once.
 //
+// With reduce = tree these sums are exact, on one rank as well, so that they do not depend on which rank has what.
+//
 // With clip = 0 nothing needs the norm, and a unit's optimizer waits for that unit's reduction alone, in the order of
 // reductions. Otherwise units are updated in the order in which the forward pass uses them. It also writes the
 // compute weights of its elements. Where these are shards, the units that the next step starts with are gathered right
@@ -27,22 +29,33 @@
 //   all_gather {buffer = @root.compute, into = @root.next, comm = @comm.gather}
 //   update %1 {weights = @b.compute, ...}
 #include "passes/fsdp/fsdp.h"
+#include "ir/bins.h"
 #include "ir/optimizer.h"
 #include <stdlib.h>
 
 // --- the loss
-// The mean of a number that each rank has, of ranks that read other sequences.
-static void mean_over_ranks(Fsdp *s, Builder *b, const Symbol *number, const Func *f) {
+// The mean of a number that each rank has, of ranks that read other sequences, goes to `into`.
+static void mean_over_ranks(Fsdp *s, Builder *b, const Symbol *number, const Symbol *into, const Func *f) {
     Ctx *cx = s->m->cx;
     Symbol *parts = hd_fsdp_transient(s, f, NULL, "loss.parts", "staging", TY_F32, s->ranks);
     hd_fsdp_collective(s, b, OP_ALL_GATHER, number, parts, hd_fsdp_comm(s, COMM_WORLD, HD_DATA_AXES));
     Attrs as = {0};
-    hd_set_ints(cx, &as, A_AXES, 1, (int64_t[]){0});
-    Value *sum = hd_build1(b, OP_SUM, hd_fsdp_view(s, b, parts, 0, parts->type), NULL, &as, NULL);
+    if (!s->tree) hd_set_ints(cx, &as, A_AXES, 1, (int64_t[]){0});
+    Value *all = hd_fsdp_view(s, b, parts, 0, parts->type);
+    Value *sum = hd_build1(b, s->tree ? OP_TREE_SUM : OP_SUM, all, NULL, &as, NULL);
     as = (Attrs){0};
     hd_set_float(cx, &as, A_VALUE, 1.0 / (double)s->ranks);
     Value *scale = hd_build1(b, OP_CONST, NULL, NULL, &as, sum->type);
-    hd_fsdp_store(s, b, hd_build1(b, OP_MUL, sum, scale, NULL, NULL), number, 0, false);
+    hd_fsdp_store(s, b, hd_build1(b, OP_MUL, sum, scale, NULL, NULL), into, 0, false);
+}
+
+// As gradients are added (gradients.c).
+static void keep_in_tree(Fsdp *s, Builder *b, StepFunc step, Value *loss) {
+    const Symbol *into = step.done < s->losses.n ? s->losses.at[step.done] : s->loss;
+    hd_fsdp_store(s, b, loss, s->ranks > 1 ? s->loss : into, 0, false);
+    if (s->ranks > 1) mean_over_ranks(s, b, s->loss, into, step.f);
+    for (int i = 0; i < step.done; i++)
+        hd_fsdp_store(s, b, hd_fsdp_view(s, b, s->losses.at[i], 0, s->losses.at[i]->type), into, 0, true);
 }
 
 // The loss of micro-batch i of `micro` adds loss/micro to @state.loss, which therefore ends as the mean over the step.
@@ -57,8 +70,11 @@ void hd_fsdp_loss(Fsdp *s, StepFunc step, int64_t micro) {
         Value *scale = hd_build1(&b, OP_CONST, NULL, NULL, &as, hd_type(s->m->cx, v->type->dtype, 0, NULL));
         v = hd_build1(&b, OP_MUL, v, scale, NULL, NULL);
     }
-    hd_fsdp_store(s, &b, v, s->loss, 0, !step.first);
-    if (s->ranks > 1 && step.last) mean_over_ranks(s, &b, s->loss, f);
+    if (hd_fsdp_in_levels(s) && !step.alone) keep_in_tree(s, &b, step, v);
+    else {
+        hd_fsdp_store(s, &b, v, s->loss, 0, !step.first);
+        if (s->ranks > 1 && step.last) mean_over_ranks(s, &b, s->loss, s->loss, f);
+    }
     hd_build(&b, OP_RETURN, 0, NULL, NULL, NULL);
     hd_erase(ret);
 }
@@ -96,6 +112,7 @@ static Value *squares(Fsdp *s, Builder *b, Axes own) {
     if (!found) return NULL;
     Attrs as = {0};
     hd_set_words(cx, &as, A_BUFFERS, found, grads);
+    if (s->tree) hd_set_flag(cx, &as, A_EXACT), n = HD_BINS;
     return hd_build1(b, OP_SQUARE_SUMS, NULL, NULL, &as, hd_type(cx, TY_F64, 1, &n));
 }
 
@@ -137,11 +154,12 @@ static Value *norm_of_ranks(Fsdp *s, Builder *b) {
     }
     Attrs as = {0};
     set_scale(s, &as);
+    if (s->tree) hd_set_flag(s->m->cx, &as, A_EXACT);
     return hd_build1(b, OP_ROOT_SUM, all, NULL, &as, NULL);
 }
 
 static Value *norm(Fsdp *s, Builder *b) {
-    Value *v = s->several ? norm_of_ranks(s, b) : norm_of_one_rank(s, b);
+    Value *v = s->several || s->tree ? norm_of_ranks(s, b) : norm_of_one_rank(s, b);
     hd_fsdp_store(s, b, v, s->norm, 0, false);
     return v;
 }

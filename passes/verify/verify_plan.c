@@ -68,7 +68,8 @@
 // -   kernels compute what their headers say; arguments, tokens and      kernels, inputs,       kernels, inputs,
 //     workspaces are as large as what reads them                         places                 places
 // V33 sums over ranks are reduce_scatter's, of other sums the           flow, contents         reductions, order
-//     program's order
+//     program's order; with train.reduce = tree both are one tree over                         (tests/run/tree.py)
+//     micro-batches and ranks, and squares add up exactly
 // V35 the plan computes the model: its losses, every contribution to    program, term_walk,    program
 //     every gradient, the declarations and settings (README.md)         term_rules
 // V36 where arenas have a guard, the bytes that guard a storage are its  places, contents       guard

@@ -16,7 +16,7 @@ typedef struct { int gathered_units, live_gradients; } PlanMaxima;
 PlanMaxima hd_plan_maxima(const Module *m, Arena *a);
 
 // --- the parts, one file each
-enum { PART_MASTER, PART_STATE, PART_GRAD, PART_SUM, PART_COMPUTE, PART_NEXT, N_PARTS };
+enum { PART_MASTER, PART_STATE, PART_GRAD, PART_SUM, PART_LEVEL, PART_COMPUTE, PART_NEXT, N_PARTS };
 typedef struct { // a bucket and what belongs to it
     const Symbol *symbol;
     int64_t size;                 // elements
@@ -75,6 +75,7 @@ const Symbol *hd_plan_param_at(const BucketParts *k, int64_t lo, int64_t hi);
 // or parts of them for the sum over copies; 0: it is none of these, or `b` has another number of elements.
 int64_t hd_plan_parts(const PlanCheck *c, const BucketParts *k, const Symbol *b);
 const char *hd_plan_part_text(int part);                        // "master_weights", "state"
+bool hd_plan_is_loss(const Symbol *step, const Symbol *s);       // where a step keeps its loss, or a level of it
 bool hd_plan_is_weights(const PlanCheck *c, const Symbol *s); // a buffer that holds weights, kept or gathered
 // Bytes [lo, hi) and what guards them: all that belongs to a storage.
 void hd_plan_guarded(const PlanCheck *c, int64_t *lo, int64_t *hi);

@@ -8,6 +8,7 @@
 static const struct { const char *attr, *name, *absent; } rows[] = {
     {"batch", "batch", NULL},
     {"reduction", "reduce", "each"},
+    {"grains", "grains", "auto"},
     {"product_form", "products", "separate"},
     {"merged", "products.merged", NULL},
     {"loss_chunks", "loss_chunks", "auto"},

@@ -133,6 +133,33 @@ static bool reduce_scatter(HdCuda *x, int stream, int comm, HdDtype dt, const vo
     return settle(x, comm, r, "reduce_scatter", ISSUE_SECONDS);
 }
 
+// A call of a group that a nonblocking communicator takes later is no failure.
+static NcResult first_of(NcResult a, NcResult b) { return a == HD_ncclSuccess || a == HD_ncclInProgress ? b : a; }
+
+static bool exchange(HdCuda *x, int stream, int comm, HdDtype dt, const void *whole, void *parts, size_t count) {
+    const HdProgram *p = x->head.program;
+    const size_t bytes = count * hd_dtypes[dt].bytes;
+    const NcComm c = x->comms.comm[comm];
+    if (!enter(x)) return false;
+    NcResult r = x->api.ncclGroupStart();
+    for (int i = 0; i < ranks_of(p, &p->comms[comm]); i++) {
+        r = first_of(r, x->api.ncclSend((const char *)whole + (size_t)i * bytes, count, hd_dtypes[dt].nccl, i, c,
+                                        x->streams[stream]));
+        r = first_of(r, x->api.ncclRecv((char *)parts + (size_t)i * bytes, count, hd_dtypes[dt].nccl, i, c,
+                                        x->streams[stream]));
+    }
+    r = first_of(r, x->api.ncclGroupEnd());
+    leave(x);
+    return settle(x, comm, r, "exchange", ISSUE_SECONDS);
+}
+
+// Whether a communicator that shares this one exchanges parts.
+static bool exchanges(const HdProgram *p, int i) {
+    for (int j = 0; j < p->n_comms; j++)
+        if (p->comms[j].exchanges && shared(p, j) == i) return true;
+    return false;
+}
+
 // NCCL makes buffers and connections at the first use of each kind; none may be made later, inside a capture.
 static bool warm_up(HdCuda *x, int i) {
     const HdProgram *p = x->head.program;
@@ -145,6 +172,11 @@ static bool warm_up(HdCuda *x, int i) {
         if (counts[k] && (!all_gather(x, c->stream, i, HD_F32, one, whole, counts[k]) ||
                           !reduce_scatter(x, c->stream, i, HD_F32, whole, one, counts[k])))
             return false;
+    const int64_t each = p->arena_bytes / (2 * ranks_of(p, c)) / 256 * 256;
+    const size_t most = (size_t)(each < WARM_BYTES ? each : WARM_BYTES);
+    void *const parts = (void *)(uintptr_t)(x->arena + most * (CuPtr)ranks_of(p, c));
+    for (size_t n = 1; exchanges(p, i) && most && n <= most / 4; n = n < most / 4 ? most / 4 : most)
+        if (!exchange(x, c->stream, i, HD_F32, one, parts, n)) return false;
     return hd_cuda_ok(x, x->api.cuStreamSynchronize(x->streams[c->stream]), "first collectives");
 }
 
@@ -248,5 +280,19 @@ void hd_cuda_reduce_scatter(HdExec *h, int stream, int comm, HdDtype dt, uint64_
     }
     if (HD_NOTE(x, 'R', (uint64_t)stream, (uint64_t)comm, dt, whole, part, (uint64_t)count)) return;
     if (reduce_scatter(x, stream, own, dt, (void *)(uintptr_t)whole, (void *)(uintptr_t)part, (size_t)count))
+        hd_watch_collective(x, stream, comm);
+}
+
+void hd_cuda_exchange(HdExec *h, int stream, int comm, HdDtype dt, uint64_t whole, uint64_t parts, int64_t count) {
+    HdCuda *x = (HdCuda *)h;
+    if (x->failed || count == 0) return;
+    const size_t bytes = (size_t)count * hd_dtypes[dt].bytes;
+    const int own = shared(h->program, comm);
+    if (bytes >= x->comms.skip_from || !x->comms.comm[own]) {
+        hd_cuda_copy(h, stream, parts, whole, bytes * (size_t)ranks_of(h->program, &h->program->comms[comm]));
+        return;
+    }
+    if (HD_NOTE(x, 'X', (uint64_t)stream, (uint64_t)comm, dt, whole, parts, (uint64_t)count)) return;
+    if (exchange(x, stream, own, dt, (void *)(uintptr_t)whole, (void *)(uintptr_t)parts, (size_t)count))
         hd_watch_collective(x, stream, comm);
 }

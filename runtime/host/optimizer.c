@@ -41,6 +41,46 @@ void hd_host_root_sum(int64_t n, const double *sums, double loss_scale, float *n
     *norm = (float)(sqrt(total) / loss_scale);
 }
 
+// ir/bins.h, whose numbers these are.
+enum { BIN_RUN = 32, BIN_BITS = 20, BIN_LEAST = -300, BINS = 29 };
+
+static void add_to_bins(double *bins, double v) {
+    double above = 0; // the digits from bin k + 1 on, in units of bin k
+    for (int k = BINS - 1; k >= 0; k--) {
+        const double unit = ldexp(1, BIN_LEAST + k * BIN_BITS), digits = floor(v / unit);
+        bins[k] += (digits - above) * unit;
+        above = digits * (1 << BIN_BITS);
+    }
+}
+
+void hd_host_exact_square_sums(int n, const float *const *buffers, const int64_t *counts, double *bins) {
+    for (int k = 0; k < BINS; k++) bins[k] = 0;
+    for (int b = 0; b < n; b++) {
+        double *const bin = bins;
+#pragma omp parallel for schedule(static) reduction(+ : bin[:BINS]) if (counts[b] > 1 << 16)
+        for (int64_t i = 0; i < counts[b]; i += BIN_RUN) add_to_bins(bin, square_sum(buffers[b] + i, BIN_RUN));
+    }
+}
+
+void hd_host_exact_root_sum(int64_t n, const double *bins, double loss_scale, float *norm) {
+    double total = 0;
+    for (int k = BINS - 1; k >= 0; k--) {
+        double bin = 0;
+        for (int64_t i = k; i < n; i += BINS) bin += bins[i];
+        total += bin;
+    }
+    *norm = (float)(sqrt(total) / loss_scale);
+}
+
+// Of element `at` of rows that are `stride` elements apart.
+static float half_sums(const float *rows, int64_t n, int64_t stride) {
+    return n == 1 ? *rows : half_sums(rows, n / 2, stride) + half_sums(rows + n / 2 * stride, n / 2, stride);
+}
+
+void hd_host_tree_sum(int64_t n, int64_t count, const float *rows, float *sum) {
+    for (int64_t i = 0; i < count; i++) sum[i] = half_sums(rows + i, n, count);
+}
+
 void hd_host_step_scalars(const HdOptimizer *o, const float *norm, int32_t *step, float *scalars) {
     const double t = (double)(*step += 1), clip = norm ? o->clip : 0.0, n = norm ? (double)*norm : 0.0;
     scalars[0] = (float)hd_learning_rate(&o->lr, t);

@@ -17,7 +17,8 @@
 
 enum {
     PATIENCE = 100,
-    BLOCK = 4096
+    BLOCK = 4096,
+    TREE_BLOCK = 1024
 }; // milliseconds between two looks at whether the other ranks live; elements summed at a time
 #define FAILED 0x80000000u
 #define TIMES 0x7fff0000u
@@ -195,6 +196,37 @@ void hd_host_reduce_scatter(HdExec *x, int comm, HdDtype dt, const void *whole, 
                (const char *)m->offer[(r + 1) % m->n].data + start + (size_t)at * size, (size_t)n * size);
         for (int i = 2; i <= m->n; i++)
             hd_host_add(dt, (const char *)m->offer[(r + i) % m->n].data + start, part, at, n);
+    }
+    leave(m);
+}
+
+// Elements [0, n) of ranks [first, first + ranks) from `at` on, added in a tree. `sum`: TREE_BLOCK elements for each
+// level of it.
+static void add_in_tree(const Meeting *m, int first, int ranks, size_t at, int64_t n, float *sum) {
+    const float *x = (const float *)m->offer[first].data + at, *y = sum + TREE_BLOCK;
+    if (ranks == 1) {
+        memcpy(sum, x, (size_t)n * sizeof *sum);
+        return;
+    }
+    add_in_tree(m, first, ranks / 2, at, n, sum);
+    add_in_tree(m, first + ranks / 2, ranks / 2, at, n, sum + TREE_BLOCK);
+    for (int64_t i = 0; i < n; i++) sum[i] += y[i];
+}
+
+void hd_host_reduce_tree(HdExec *x, int comm, const void *whole, void *part, int64_t part_count) {
+    enum { MOST_LEVELS = 18 }; // HD_MAX_RANKS is 2^16
+    const size_t bytes = (size_t)part_count * sizeof(float);
+    if (ranks_of(x, comm) == 1) {
+        memcpy(part, whole, bytes);
+        return;
+    }
+    Meeting *m = meet(x, comm, "reduce_scatter", whole, bytes);
+    if (!m) return;
+    static _Thread_local float sums[MOST_LEVELS * TREE_BLOCK];
+    for (int64_t at = 0; at < part_count; at += TREE_BLOCK) {
+        const int64_t n = part_count - at < TREE_BLOCK ? part_count - at : TREE_BLOCK;
+        add_in_tree(m, 0, m->n, (size_t)(number_in(x, comm) * part_count + at), n, sums);
+        memcpy((float *)part + at, sums, (size_t)n * sizeof *sums);
     }
     leave(m);
 }

@@ -65,9 +65,9 @@ const HdFunc test_funcs[] = {{.name = "micro_only", .run = micro, .n_actions = 9
 static const HdRegion region = {"micro_only.step", all_of_it};
 
 static HdProgram program(int n) {
-    comms[0] = (HdComm){"comm.gather", 1, 1};
-    comms[1] = (HdComm){"comm.reduce", 1, 2};
-    comms[2] = (HdComm){"comm.outer", 2, 1};
+    comms[0] = (HdComm){"comm.gather", 1, 1, false};
+    comms[1] = (HdComm){"comm.reduce", 1, 2, false};
+    comms[2] = (HdComm){"comm.outer", 2, 1, false};
     axes[0] = (HdAxis){"shard", n, true};
     axes[1] = (HdAxis){"replicate", 1, true};
     return (HdProgram){.model = "Tiny",

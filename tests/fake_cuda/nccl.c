@@ -20,7 +20,8 @@
 enum { ROOM = 512 << 20, MOST = 16, REMOTE_ERROR = 6 };
 typedef struct { atomic_int arrived, left; atomic_int turn; size_t part; char data[]; } Shared;
 struct NcCommState { Shared *s; int ranks, rank; atomic_int aborted; int error; char file[128]; };
-typedef struct { NcComm c; const char *from; char *to; size_t bytes, count; HdDtype dt; bool reduce; } Collective;
+typedef struct { NcComm c; const char *from; char *to; size_t bytes, count; HdDtype dt; bool reduce, exchange; }
+    Collective;
 
 NcResult fake_ncclGetVersion(int *v) { return *v = 22809, 0; }
 const char *fake_ncclGetErrorString(NcResult r) {
@@ -85,12 +86,15 @@ static bool meet(NcComm c) { // false: aborted
 static void work(void *data) {
     const Collective *k = data;
     NcComm c = k->c;
-    const size_t mine = k->reduce ? k->bytes * (size_t)c->ranks : k->bytes;
+    const size_t mine = k->reduce || k->exchange ? k->bytes * (size_t)c->ranks : k->bytes;
     if (mine * (size_t)c->ranks > ROOM - sizeof(Shared)) abort();
     memcpy(c->s->data + (size_t)c->rank * mine, k->from, mine);
     if (!meet(c)) return;
-    if (!k->reduce) memcpy(k->to, c->s->data, mine * (size_t)c->ranks);
-    else sum_in_order(k->dt, c->s->data + (size_t)c->rank * k->bytes, mine, c->ranks, c->rank, k->count, k->to);
+    const char *parts = c->s->data + (size_t)c->rank * k->bytes;
+    for (int i = 0; k->exchange && i < c->ranks; i++)
+        memcpy(k->to + (size_t)i * k->bytes, parts + (size_t)i * mine, k->bytes);
+    if (!k->reduce && !k->exchange) memcpy(k->to, c->s->data, mine * (size_t)c->ranks);
+    if (k->reduce) sum_in_order(k->dt, parts, mine, c->ranks, c->rank, k->count, k->to);
     meet(c);
     static int n;
     if (getenv("FAKE_NCCL_ERROR") && ++n == atoi(getenv("FAKE_NCCL_ERROR"))) c->error = REMOTE_ERROR;
@@ -114,4 +118,44 @@ NcResult fake_ncclReduceScatter(const void *whole, void *part, size_t count, NcT
                                 RtStream s) {
     if (fake_call("ncclReduceScatter") || op != HD_ncclSum) return 3;
     return submit((Collective){.c = c, .from = whole, .to = part, .count = count, .reduce = true}, type, s);
+}
+
+// A group has a send to every rank and a receive from each, of parts that follow each other, as the runtime makes it.
+static Collective group;
+static struct { bool open, wrong; int sent, received; NcType type; RtStream stream; } of_group;
+
+NcResult fake_ncclGroupStart(void) {
+    if (fake_call("ncclGroupStart")) return 3;
+    group = (Collective){.exchange = true};
+    memset(&of_group, 0, sizeof of_group);
+    of_group.open = true;
+    return 0;
+}
+
+static void add(NcComm c, size_t count, NcType type, RtStream s) {
+    const bool first = !of_group.sent && !of_group.received;
+    if (first) group.c = c, group.count = count, of_group.type = type, of_group.stream = s;
+    of_group.wrong |= !of_group.open || c != group.c || count != group.count || type != of_group.type ||
+                      s != of_group.stream || !nccl_dtype(type, &group.dt);
+}
+
+NcResult fake_ncclSend(const void *from, size_t count, NcType type, int peer, NcComm c, RtStream s) {
+    add(c, count, type, s);
+    if (!of_group.sent) group.from = from;
+    of_group.wrong |= peer != of_group.sent || from != group.from + (size_t)peer * count * hd_dtypes[group.dt].bytes;
+    return of_group.sent++, HD_ncclInProgress;
+}
+
+NcResult fake_ncclRecv(void *to, size_t count, NcType type, int peer, NcComm c, RtStream s) {
+    add(c, count, type, s);
+    if (!of_group.received) group.to = to;
+    of_group.wrong |= peer != of_group.received || to != group.to + (size_t)peer * count * hd_dtypes[group.dt].bytes;
+    return of_group.received++, HD_ncclInProgress;
+}
+
+NcResult fake_ncclGroupEnd(void) {
+    if (fake_call("ncclGroupEnd")) return 3;
+    of_group.open = false;
+    if (of_group.wrong || !group.c || of_group.sent != group.c->ranks || of_group.received != group.c->ranks) return 4;
+    return submit(group, of_group.type, of_group.stream);
 }

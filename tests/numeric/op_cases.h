@@ -37,6 +37,7 @@ static const char *const op_buffers =
     "buffer @t.v : f32[5000] {class = optimizer, bucket = @t}\n"
     "buffer @t.compute : bf16[5000] {class = weights, bucket = @t}\n"
     "buffer @u.grad : f32[9001] {class = gradients}\n"
+    "buffer @e.grad : f32[4096] {class = gradients}\nbuffer @e.other : f32[96] {class = gradients}\n"
     "buffer @half : bf16[600] {class = optimizer}\n"
     "buffer @step : i32[1] {class = optimizer}\n"
     "buffer @count : i32[4] {class = optimizer}\n"
@@ -442,6 +443,15 @@ static const OpCase op_cases[] = {
     {CASE_F32, "() -> f64[5], f32, f32, f32 {\n  %0 = square_sums {buffers = [@t.grad, @u.grad]} : f64[5]\n"
                "  %1 = root_sum %0 : f32\n  %2 = root_sum %0 {loss_scale = 1024} : f32\n"
                "  %3 = grad_norm {buffers = [@t.grad, @u.grad]} : f32\n  return %0, %1, %2, %3\n}"},
+    {CASE_F32, "() -> f64[29], f32 {\n  %0 = square_sums {buffers = [@e.grad, @e.other], exact} : f64[29]\n"
+               "  %1 = root_sum %0 {exact, loss_scale = 8} : f32\n  return %0, %1\n}"},
+    // sums in a tree: rows of four elements, of an odd number, of one; more rows than are added at once
+    {CASE_F32, "(%a: f32[8,40], %b: f32[4,3], %c: f32[16], %d: f32[64,12], %e: f32[1,5]) -> f32[40], f32[3], f32, "
+               "f32[12], f32[5] {\n  %0 = tree_sum %a : f32[40]\n  %1 = tree_sum %b : f32[3]\n"
+               "  %2 = tree_sum %c : f32\n"
+               "  %3 = tree_sum %d : f32[12]\n  %4 = tree_sum %e : f32[5]\n  return %0, %1, %2, %3, %4\n}"},
+    {CASE_F32, "(%a: f32[5000]) {\n  begin {life = @life}\n  store %a {into = @life, offset = 0}\n"
+               "  reduce_scatter {buffer = @life, into = @t.grad, comm = @self, tree}\n  return\n}"},
     {CASE_F32,
      "() -> f32[8] {\n  %0 = step_scalars {counter = @step, clip = 0.0, loss_scale = 4, betas = [0.9, 0.95], lr = "
      "constant, lr_peak = 0.01} : f32[8]\n"

@@ -263,9 +263,12 @@ static Graph random_graph_of(Ctx *cx, Arena *a, const char *name, uint64_t seed,
             numbers = hd_type(cx, TY_I32, 2, g.pool.at[i]->type->dim);
     add_operand(&g, numbers, 5);
     g.key = hd_arg_add(g.f, hd_type(cx, TY_I32, 1, (int64_t[]){HD_KEY}), "key");
+    OpKind kinds[N_OPS]; // so that ops of other stages change no function
+    int n_kinds = 0;
+    for (int k = 0; k < N_OPS; k++)
+        if (usable(&g, (OpKind)k)) kinds[n_kinds++] = (OpKind)k;
     for (int made = 0, tries = 0; made < n_ops && tries < 20000;) {
-        OpKind k = (OpKind)below(&g, N_OPS);
-        if (!usable(&g, k)) continue;
+        OpKind k = kinds[below(&g, n_kinds)];
         bool ok = false;
         for (int i = 0; i < 60 && !ok; i++, tries++) ok = try_op(&g, k);
         made += ok;

@@ -221,6 +221,7 @@ static bool fits(const Op *o, Mutation what) {
         return hd_has(&o->attrs, A_INPLACE) || o->kind == OP_LAUNCH || o->kind == OP_CROSS_ENTROPY_GRAD;
     case MUTATE_RETARGET: return hd_has(&o->attrs, A_OFFSET);
     case MUTATE_RESIZE: return o->kind == OP_ZERO || hd_int(&o->attrs, A_WORKSPACE_BYTES, 0) > 0;
+    case MUTATE_TREE: return hd_has(&o->attrs, A_TREE) || hd_has(&o->attrs, A_EXACT);
     case MUTATE_ALIGN: return hd_attr_allowed(hd_op_info(o->kind)->attrs, A_ALIGN);
     case MUTATE_STREAM: return true;
     case MUTATE_SITE: return o->kind == OP_VIEW && o->out[0]->type->dtype == TY_I32;
@@ -239,6 +240,12 @@ static bool fits(const Op *o, Mutation what) {
 }
 
 static bool shift_storage(const Value *v, int64_t by) { return move_storage(v, v->place.offset + by); }
+
+static bool leave_order(Op *o) { // of a sum in a tree, or of exact squares
+    const AttrId is = hd_has(&o->attrs, A_TREE) ? A_TREE : A_EXACT;
+    hd_unset(&o->attrs, is);
+    return true;
+}
 
 static bool mutate_op(Module *m, Op *o, Mutation what, uint64_t random) {
     const Value *v = o->n_out ? o->out[random % (uint64_t)o->n_out] : NULL;
@@ -288,7 +295,7 @@ static bool mutate_op(Module *m, Op *o, Mutation what, uint64_t random) {
     case MUTATE_LATE_CROSSING: return move_before(o, o->func->last);
     case MUTATE_EARLY_TAIL: return move_before(o, last_of_stream(o));
     case MUTATE_ONTO_CARRIED: return onto_carried(m, v, random);
-    case MUTATE_ALIGN: return change_align(o, random);
+    case MUTATE_TREE: case MUTATE_ALIGN: return what == MUTATE_TREE ? leave_order(o) : change_align(o, random);
     case MUTATE_SETTING: return change_setting(m, o, random);
     case MUTATE_SITE: return change_site(m, o, random);
     case MUTATE_DROP_RANDOM: return random % 2 ? erase(o) : twice(o);

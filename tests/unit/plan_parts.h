@@ -6,7 +6,8 @@
 // A buffer that a bucket or an update names: by an attribute, or as number `at` of its list.
 typedef struct { AttrId id; int at; } Part;
 static const Part kept_parts[] = {{A_GRADIENT, 0},       {A_GRADIENT_SUM, 0}, {A_STATES, 0}, {A_STATES, 1},
-                                  {A_MASTER_WEIGHTS, 0}, {A_WEIGHTS, 0},      {A_NEXT, 0}};
+                                  {A_MASTER_WEIGHTS, 0}, {A_WEIGHTS, 0},      {A_NEXT, 0},   {A_LEVELS, 0},
+                                  {A_LEVELS, 1}};
 enum { N_KEPT = sizeof kept_parts / sizeof *kept_parts };
 
 static const char *part_name(const Attrs *as, Part p) { // NULL: there is none
@@ -22,7 +23,7 @@ static void set_part(Ctx *cx, Attrs *as, Part p, const char *name) { // NULL: it
     for (int i = 0; i < n; i++)
         if (i != p.at || name) list[kept++] = i == p.at ? name : names[i];
     if (!kept) hd_unset(as, p.id);
-    else if (p.id == A_STATES) hd_set_words(cx, as, p.id, kept, list);
+    else if (p.id == A_STATES || p.id == A_LEVELS) hd_set_words(cx, as, p.id, kept, list);
     else hd_set_word(cx, as, p.id, list[0]);
 }
 

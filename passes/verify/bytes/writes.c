@@ -5,7 +5,7 @@
 //   master weights, states, compute weights    the optimizer's, which update.c compares with the bucket's
 //   next                                       gathers of its own bucket's weights, which every rank holds already; so
 //                                              validation and logits may gather, too
-//   gradient, gradient_sum                     micro-batches, until the optimizer has read them (flow.c adds them up)
+//   gradient, gradient_sum, levels             micro-batches, until the optimizer has read them (flow.c adds them up)
 //   loss                                       what computes one; nothing moves other numbers there
 //   norm                                       ops that compute the norm of gradients
 //   counter                                    step_scalars, once in a step
@@ -33,6 +33,7 @@ typedef enum { FOR_UPDATE, FOR_WEIGHTS, FOR_GRADIENT, FOR_LOSS, FOR_NORM, FOR_CO
 static const Purpose of_part[N_PARTS] = {
     [PART_MASTER] = FOR_UPDATE, [PART_STATE] = FOR_UPDATE,   [PART_COMPUTE] = FOR_UPDATE,
     [PART_GRAD] = FOR_GRADIENT, [PART_SUM] = FOR_GRADIENT,   [PART_NEXT] = FOR_WEIGHTS,
+    [PART_LEVEL] = FOR_GRADIENT,
 };
 
 // --- ops that may write
@@ -108,7 +109,8 @@ static Purpose purpose_of(const Writes *w, const char **what) {
         return of_part[part];
     }
     for (size_t i = 0; i < sizeof of_step / sizeof *of_step; i++) {
-        if (strcmp(hd_word(&w->step->attrs, of_step[i].at, ""), w->buffer->name) != 0) continue;
+        const bool loss = of_step[i].purpose == FOR_LOSS && hd_plan_is_loss(w->step, w->buffer);
+        if (!loss && strcmp(hd_word(&w->step->attrs, of_step[i].at, ""), w->buffer->name) != 0) continue;
         *what = hd_sprintf(w->c->a, "%s of step @%s", of_step[i].text, w->step->name);
         return of_step[i].purpose;
     }

@@ -54,6 +54,7 @@ static bool is_state(const PlanCheck *c, const Symbol *s) {
 static void check_state(Flow *w, int *first, const Func *start) {
     for (const Symbol *s = w->c->m->symbols; s; s = s->next) {
         Held *h = is_state(w->c, s) ? hd_flow_held(w, s) : NULL;
+        if (w->tree && hd_plan_is_loss(w->c->train, s)) continue; // check_loss
         if (h && w->f == start) first[s->id] = h->writes;
         else if (h && first[s->id] && h->writes != first[s->id])
             hd_plan_wrong(w->c, NULL, w->f->span,
@@ -94,6 +95,18 @@ static void check_end(Flow *w) {
     }
 }
 
+// In a tree: the loss of the step is that of all micro-batches and ranks.
+static void check_loss(Flow *w) {
+    PlanCheck *c = w->c;
+    const Symbol *s = hd_symbol_find(c->m, hd_word(&c->train->attrs, A_LOSS, ""));
+    const Held *h = hd_flow_held(w, s);
+    const Holding *is = h ? hd_flow_holding(w, h, 0) : NULL;
+    if (!is || (is->kind == HOLDS_SUM && !is->micro && is->n == w->micro && (is->over & c->data) == c->data)) return;
+    hd_plan_wrong(c, NULL, w->f->span, "ends the step with @%s, its loss, of micro-batches [%lld, %lld) over %s, and "
+                  "there are %lld over %s", s->name, ll(is->micro), ll(is->micro + is->n), hd_axes_text(c->a, is->over),
+                  ll(w->micro), hd_axes_text(c->a, c->data));
+}
+
 static bool updates(const Flow *w) {
     for (int i = 0; i < w->c->n_buckets; i++)
         if (w->flow[i].updated) return true;
@@ -104,7 +117,7 @@ static bool updates(const Flow *w) {
 static void check_written(Flow *w, bool sums) {
     for (const Symbol *s = w->c->m->symbols; s; s = s->next) {
         int part = w->c->part_of[s->id];
-        if (!is_state(w->c, s) && (!sums || (part != PART_GRAD && part != PART_SUM))) continue;
+        if (!is_state(w->c, s) && (!sums || (part != PART_GRAD && part != PART_SUM && part != PART_LEVEL))) continue;
         if (hd_flow_held(w, s) && !w->held[s->id]->ever)
             hd_plan_wrong(w->c, NULL, s->span, "no function of a step writes buffer @%s", s->name);
     }
@@ -140,13 +153,18 @@ static void run_training(Flow *w) {
         bool micro = hd_kind(&f->attrs) == KIND_MICRO;
         hd_plan_enter(c, f);
         if (micro && !start) start = f;
+        if (micro && w->tree && times > 1)
+            hd_plan_wrong(c, NULL, f->span, "runs %lld times in a row, and in a tree neighbours add up other sums",
+                          ll(times));
         for (int run = times > 1 ? 0 : 1; run < 2; run++) {
             hd_flow_run(w, f, n >= last && run == 1);
             if (micro) check_parameters(w, first, start);
             if (micro) check_state(w, first, start);
+            w->micro += micro;
         }
     }
     if (n) check_end(w);
+    if (n && w->tree && w->micro) check_loss(w);
     c->f = NULL;
     bool all = n > 1 || (n && c->ranks > 1); // else perhaps only a part of a plan
     if (all || updates(w)) check_written(w, all);

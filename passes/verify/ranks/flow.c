@@ -14,6 +14,10 @@
 //   update         fresh weights, once a step, from a sum that has every contribution and is reduced over every
 //                  axis [V5, V6]
 //
+// With train.reduce = tree a sum also has the range of micro-batches that it is of. Two sums are added only where they
+// are the halves of an aligned range of a power of two, and each once; within a micro-batch a reduce_scatter says
+// `tree`. So what the optimizer reads is the one binary tree over micro-batches and ranks.
+//
 // Contributions are inside one parameter, so padding always holds zeros. An op that reads weights reads them whole,
 // inside one parameter, as they were before the update. Only reduce_scatter reduces, and contributions to one element
 // are added in program order: the text fixes the order of every sum [V33].
@@ -22,8 +26,9 @@
 #include "passes/settings.h"
 
 Flow hd_flow(PlanCheck *c) {
+    const char *reduction = hd_word(hd_settings(c->m, "train"), A_REDUCTION, "each");
     return (Flow){.c = c,
-                  .each = strcmp(hd_word(hd_settings(c->m, "train"), A_REDUCTION, "each"), "each") == 0,
+                  .each = strcmp(reduction, "last") != 0, .tree = strcmp(reduction, "tree") == 0,
                   .held = HD_NEWN(c->a, Held *, c->m->n_symbols + 1),
                   .flow = HD_NEWN(c->a, BucketFlow, c->n_buckets + 1),
                   .left = HD_NEWN(c->a, bool, c->m->n_symbols + 1)};
@@ -147,7 +152,7 @@ static bool wrong_contribution(Flow *w, const Op *o, const Symbol *s, const Hold
     else if (!adds && was->kind == HOLDS_SUM && was->count && was->by && was->run == w->run)
         hd_plan_wrong(w->c, o, o->span, "overwrites elements [%lld, %lld) of @%s and with them the contribution of %s",
                       lo, hi, s->name, by);
-    else if (!adds && was->kind == HOLDS_SUM && was->count && !was->taken)
+    else if (!adds && was->kind == HOLDS_SUM && was->count && !was->taken && !was->used)
         hd_plan_wrong(w->c, o, o->span,
                       "overwrites elements [%lld, %lld) of @%s and with them the sum of the micro-batches before", lo,
                       hi, s->name);
@@ -169,7 +174,12 @@ static void contribute(Flow *w, const Write *x) {
         Holding was = *hd_flow_holding(w, h, i);
         const int64_t from = hd_range(&h->map, i)->lo, to = hd_range_hi(&h->map, i);
         if (!said) said = wrong_contribution(w, o, s, &was, adds, ll(from), ll(to));
-        Holding now = {.kind = HOLDS_SUM, .count = (adds && was.kind == HOLDS_SUM ? was.count : 0) + 1, .by = o};
+        Holding now = {.kind = HOLDS_SUM, .count = (adds && was.kind == HOLDS_SUM ? was.count : 0) + 1, .by = o,
+                       .micro = w->micro, .n = 1};
+        if (!said && adds && w->tree && was.kind == HOLDS_SUM && was.count && was.micro != w->micro)
+            said = !hd_plan_wrong(w->c, o, o->span, "adds micro-batch %lld to elements [%lld, %lld) of @%s, which hold "
+                                  "others: in a tree each has a sum of its own", ll(w->micro), ll(from), ll(to),
+                                  s->name);
         hd_range(&h->map, i)->cell.holds = hd_flow_hold(w, now);
     }
     if (h->bucket) count_given(w, h->bucket, lo, hi);
@@ -195,6 +205,15 @@ void hd_flow_cut_alike(const Held *h, Held *g) {
     for (int i = 0; i < h->map.n; i++) hd_ranges_cut(&g->map, hd_range(&h->map, i)->lo, hd_range_hi(&h->map, i), &end);
 }
 
+// Two halves of a sum in the tree, the earlier one added to the later one.
+static bool are_neighbours(const Holding *in, const Holding *was) {
+    return in->n == was->n && in->n > 0 && in->micro + in->n == was->micro && in->micro % (2 * in->n) == 0;
+}
+
+static const char *micros_text(const Flow *w, const Holding *h) {
+    return hd_sprintf(w->c->a, "[%lld, %lld)", ll(h->micro), ll(h->micro + h->n));
+}
+
 static void add_sums(Flow *w, const Write *x, Held *h, Held *g) {
     const Op *o = x->op;
     const bool adds = x->adds;
@@ -210,7 +229,8 @@ static void add_sums(Flow *w, const Write *x, Held *h, Held *g) {
     hd_flow_cut_alike(g, h);
     for (int i = 0; i < g->map.n; i++) {
         Holding in = *hd_flow_holding(w, h, i), was = *hd_flow_holding(w, g, i);
-        Holding now = {.kind = HOLDS_SUM, .count = in.count + (adds ? was.count : 0), .over = in.over, .by = o};
+        Holding now = {.kind = HOLDS_SUM, .count = in.count + (adds ? was.count : 0), .over = in.over, .by = o,
+                       .micro = in.micro, .n = in.n + (adds ? was.n : 0)};
         long long lo = ll(hd_range(&g->map, i)->lo), hi = ll(hd_range_hi(&g->map, i));
         if (!adds) said = said || wrong_contribution(w, o, g->buffer, &was, false, lo, hi);
         else if (!said && was.kind != HOLDS_SUM) said = wrong_contribution(w, o, g->buffer, &was, true, lo, hi);
@@ -221,6 +241,14 @@ static void add_sums(Flow *w, const Write *x, Held *h, Held *g) {
                           h->name, hd_axes_text(w->c->a, in.over), g->name, hd_axes_text(w->c->a, was.over));
             said = true;
         }
+        else if (!said && w->tree && (in.used || !are_neighbours(&in, &was))) {
+            hd_plan_wrong(w->c, o, o->span, "adds elements [%lld, %lld) of %s, of micro-batches %s, to those of %s, of "
+                          "%s: %s", lo, hi, h->name, micros_text(w, &in), g->name, micros_text(w, &was),
+                          in.used ? "they have been added before" : "they are no two neighbours in the tree");
+            said = true;
+        }
+        in.used = true;
+        hd_range(&h->map, i)->cell.holds = hd_flow_hold(w, in);
         hd_range(&g->map, i)->cell.holds = hd_flow_hold(w, now);
     }
     g->writes++;
@@ -233,16 +261,32 @@ static bool all_of_kind(Flow *w, const Held *h, HoldsKind kind) {
     return true;
 }
 
+static bool is_level_of_loss(const Flow *w, const Symbol *from, const Symbol *to) {
+    return w->tree && from && hd_plan_is_loss(w->c->train, from) && hd_plan_is_loss(w->c->train, to);
+}
+
+// In a tree each micro-batch stores the mean over ranks, after it has gathered the losses (scale.c).
+static bool is_mean(Flow *w, const Write *x) {
+    if (!w->tree || w->c->ranks == 1 || x->adds || !hd_plan_is_loss(w->c->train, x->buffer)) return false;
+    const Held *h = hd_flow_held(w, hd_symbol_find(w->c->m, hd_word(&w->c->train->attrs, A_LOSS, "")));
+    const Holding *was = h ? hd_flow_holding(w, h, 0) : NULL;
+    return was && was->kind == HOLDS_SUM && everywhere(w, was->taken) && was->by && was->run == w->run;
+}
+
 static void give(Flow *w, const Write *x) {
     const Value *moved = hd_moves(x) ? x->value : NULL;
     const Value *root = moved ? w->homes[moved->id].root : NULL;
     const Op *by = root ? root->def : hd_writer(x);
     Held *from = moved ? hd_flow_value(w, moved) : NULL, *to = hd_flow_held(w, x->buffer);
     if (!to) return;
-    if (from && from->bucket && all_of_kind(w, from, HOLDS_SUM)) add_sums(w, x, from, to);
+    if (from && (from->bucket || is_level_of_loss(w, from->buffer, x->buffer)) && all_of_kind(w, from, HOLDS_SUM))
+        add_sums(w, x, from, to);
     else if (by && by->kind == OP_SQUARE_SUMS)
         hd_flow_set_range(w, to, x->at, x->at + hd_type_count(x->type),
                           (Holding){.kind = HOLDS_SQUARES, .by = by, .squares = by});
+    else if (is_mean(w, x))
+        hd_flow_set(w, to, (Holding){.kind = HOLDS_SUM, .count = 1, .over = HD_DATA_AXES, .by = x->op,
+                                     .micro = w->micro, .n = 1});
     else if (x->value && !to->bucket && all_of_kind(w, to, HOLDS_SUM) &&
              everywhere(w, hd_flow_holding(w, to, 0)->taken) && !x->adds) // the mean over ranks: scale.c
         hd_flow_set(w, to, (Holding){.kind = HOLDS_SUM, .over = HD_DATA_AXES, .by = x->op});
@@ -270,7 +314,7 @@ static void zero(Flow *w, const Write *x) {
                       hd_plan_op(w->c, was->by));
         said = true;
     }
-    const int empty = hd_flow_hold(w, (Holding){.kind = HOLDS_SUM, .by = o});
+    const int empty = hd_flow_hold(w, (Holding){.kind = HOLDS_SUM, .by = o, .micro = w->micro, .n = 1});
     hd_ranges_set(&h->map, first, end, (Cell){.writer = -1, .holds = empty});
 }
 
@@ -279,7 +323,7 @@ static void zero(Flow *w, const Write *x) {
 // Only the optimizer and reductions may read this part of a bucket.
 static bool is_kept_apart(const Flow *w, const Symbol *s) {
     int part = w->c->part_of[s->id];
-    return part == PART_GRAD || part == PART_SUM || part == PART_STATE ||
+    return part == PART_GRAD || part == PART_SUM || part == PART_LEVEL || part == PART_STATE ||
            (hd_has(&s->attrs, A_TRANSIENT) && strcmp(hd_word(&s->attrs, A_CLASS, ""), "gradients") == 0);
 }
 

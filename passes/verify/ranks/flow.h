@@ -23,6 +23,8 @@ typedef struct {
     const Op *by; // the op that wrote it last
     const Op *squares; // of those: the op that added them up
     int run;      // Flow.run at that time
+    int64_t micro, n; // of a sum in a tree: its first micro-batch, and of how many it is
+    bool used;        // it was added to its neighbour
 } Holding;
 
 // The elements of a buffer, or of a value that a collective takes or gives. Where ranks hold parts of a bucket,
@@ -54,6 +56,8 @@ typedef struct {
     const Op *at;      // the op at hand
     bool last;         // f is the last micro-batch of a step, or @eval
     bool each;         // config @train has each micro-batch summed over ranks, not the sum of all of them
+    bool tree;         // it has micro-batches and ranks added in a tree
+    int64_t micro;     // micro-batches of the training step before this one
     bool steps;        // the plan has micro-batches, so that what the optimizer reads can be complete
     bool *left;        // by symbol id: `next` buffers that a step leaves to the one after it to fill
     Held **held;       // by symbol id

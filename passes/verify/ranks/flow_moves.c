@@ -131,7 +131,12 @@ void hd_flow_reduce_scatter(Flow *w, const Op *o) {
         return;
     }
     if (h->bucket && !fits_axes(w, o, over, h, g)) return;
-    if (h->bucket && (over & h->bucket->copied) && !w->last) {
+    if (h->bucket && hd_has(&o->attrs, A_TREE) != w->tree) {
+        hd_plan_wrong(w->c, o, o->span, w->tree ? "sums %s in the order of ranks, and config @train has it in a tree"
+                                                : "sums %s in a tree, and config @train has no tree", h->name);
+        return;
+    }
+    if (h->bucket && (over & h->bucket->copied) && !w->last && !w->tree) {
         hd_plan_wrong(w->c, o, o->span,
                       "sums over copies of the parameters, which only the last micro-batch of a step does");
         return;
@@ -144,7 +149,8 @@ void hd_flow_reduce_scatter(Flow *w, const Op *o) {
         Holding was = *hd_flow_holding(w, h, i), now = was;
         was.taken |= over;
         was.by = o;
-        if (is_padding(h, &was, hd_range(&h->map, i)->lo, hd_range_hi(&h->map, i))) now.kind = HOLDS_SUM;
+        if (is_padding(h, &was, hd_range(&h->map, i)->lo, hd_range_hi(&h->map, i)))
+            now = (Holding){.kind = HOLDS_SUM, .over = was.over & ~over, .micro = w->micro, .n = 1};
         now.over |= over;
         now.taken = 0;
         now.by = o;

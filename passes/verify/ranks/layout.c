@@ -31,11 +31,11 @@ static void find_mesh(PlanCheck *c) {
 static const struct { AttrId at; const char *class; bool weights; } part_info[N_PARTS] = {
     [PART_MASTER] = {A_MASTER_WEIGHTS, "shards", true}, [PART_STATE] = {A_STATES, "optimizer", false},
     [PART_GRAD] = {A_GRADIENT, "gradients", false},
-    [PART_SUM] = {A_GRADIENT_SUM, "gradients", false},
+    [PART_SUM] = {A_GRADIENT_SUM, "gradients", false},      [PART_LEVEL] = {A_LEVELS, "gradients", false},
     [PART_COMPUTE] = {A_WEIGHTS, "weights", true},      [PART_NEXT] = {A_NEXT, "weights", true}};
 
 const char *hd_plan_part_text(int part) {
-    return part == PART_STATE ? "state" : hd_attr_info(part_info[part].at)->text;
+    return part == PART_STATE ? "state" : part == PART_LEVEL ? "level" : hd_attr_info(part_info[part].at)->text;
 }
 
 static void join_bucket(PlanCheck *c, const Symbol *s) {
@@ -63,6 +63,8 @@ static void name_part(PlanCheck *c, BucketParts *k, int i, const char *name) {
     }
     if (c->part_of[s->id] == PART_STATE && i == PART_STATE)
         hd_plan_wrong(c, NULL, k->symbol->span, "buffer @%s is two states of bucket @%s", s->name, k->symbol->name);
+    else if (c->part_of[s->id] == PART_LEVEL && i == PART_LEVEL)
+        hd_plan_wrong(c, NULL, k->symbol->span, "buffer @%s is two levels of bucket @%s", s->name, k->symbol->name);
     else if (c->part_of[s->id] != N_PARTS)
         hd_plan_wrong(c, NULL, k->symbol->span, "buffer @%s is both the %s and the %s of bucket @%s", s->name,
                       hd_plan_part_text(c->part_of[s->id]), hd_plan_part_text(i), k->symbol->name);
@@ -80,6 +82,14 @@ static void name_parts(PlanCheck *c, BucketParts *k) {
         const int n = at ? hd_names(at, &names) : 0;
         for (int j = 0; j < n; j++) name_part(c, k, i, names[j]);
     }
+}
+
+bool hd_plan_is_loss(const Symbol *step, const Symbol *s) {
+    const Attr *levels = step ? hd_attr(&step->attrs, A_LEVELS) : NULL;
+    if (step && s && !strcmp(hd_word(&step->attrs, A_LOSS, ""), s->name)) return true;
+    for (int i = 0; s && levels && i < levels->n; i++)
+        if (!strcmp(levels->strs[i], s->name)) return true;
+    return false;
 }
 
 bool hd_plan_is_weights(const PlanCheck *c, const Symbol *s) {
@@ -155,7 +165,7 @@ static void check_rates(PlanCheck *c, const Symbol *bucket, const Symbol *p) {
 
 // All parameters of a bucket are frozen or none is. What is frozen has weights and nothing else.
 static void check_frozen(PlanCheck *c, const BucketParts *k, bool frozen) {
-    static const int none[] = {PART_STATE, PART_GRAD, PART_SUM, PART_COMPUTE};
+    static const int none[] = {PART_STATE, PART_GRAD, PART_SUM, PART_LEVEL, PART_COMPUTE};
     for (int i = 0; i < k->items.n; i++)
         if (hd_has(&k->items.at[i]->attrs, A_FROZEN) != frozen)
             hd_plan_wrong(c, NULL, k->items.at[i]->span, "parameter @%s is %s, and its bucket @%s is %s",
@@ -294,7 +304,7 @@ static void check_buffer(PlanCheck *c, const Symbol *s) {
     if (!parts)
         hd_plan_wrong(c, NULL, s->span, "buffer @%s has %lld elements, not those of bucket @%s, %lld, split over %s",
                       s->name, ll(n), k->symbol->name, ll(k->size), axes);
-    else if (parts > (whole ? 1 : kept ? k->shards : k->shards * k->copies))
+    else if (parts > (whole ? 1 : kept && part != PART_LEVEL ? k->shards : k->shards * k->copies))
         hd_plan_wrong(c, NULL, s->span, "buffer @%s is split over %s, and every rank needs %s of bucket @%s", s->name,
                       axes, whole ? "all" : "its shard", k->symbol->name);
     else if (parts > 1 && bytes % SHARD_ALIGN)

@@ -1,6 +1,7 @@
 // The end of a step in the flow (flow.h): the optimizer reads a gradient that has every contribution of the step,
 // summed over every axis of the mesh, for the same elements as the weights it updates, once for every bucket. The norm
 // is that of all such gradients, each counted once over all ranks.
+#include "ir/bins.h"
 #include "ir/optimizer.h"
 #include "passes/verify/ranks/flow.h"
 #include "ir/base/ints.h"
@@ -186,14 +187,35 @@ static bool split_alike(const Flow *w, const Op *o, const BucketParts *k) {
                          hd_axes_text(w->c->a, split_axes(w)));
 }
 
+// Where sums are those of a tree, the norm is one of exact sums, whatever ranks hold.
+static bool is_exact(Flow *w, const Op *o) {
+    if ((o->kind != OP_GRAD_NORM && hd_has(&o->attrs, A_EXACT)) == w->tree) return true;
+    return hd_plan_wrong(w->c, o, o->span, w->tree ? "adds up squares in an order, and config @train has a tree: they "
+                                                     "must add up exactly"
+                                                   : "adds up exact squares, and config @train has no tree");
+}
+
+// Runs of elements whose squares add up are those of parameters, on any number of ranks.
+static bool has_runs(Flow *w, const Op *o, const BucketParts *k) {
+    for (int i = 0; i < k->items.n; i++) {
+        const Symbol *p = k->items.at[i];
+        if (hd_int(&p->attrs, A_OFFSET, 0) % HD_BIN_RUN)
+            return hd_plan_wrong(w->c, o, o->span, "adds up squares of runs of %d elements, and parameter @%s begins "
+                                 "at element %lld", HD_BIN_RUN, p->name, ll(hd_int(&p->attrs, A_OFFSET, 0)));
+    }
+    return true;
+}
+
 // The squares of all gradients, each element on one rank of the shard group: where every rank has all of them, they
 // must not be added over ranks. A rank that is alone may count them in several ops (check_parts).
 void hd_flow_norm(Flow *w, const Op *o) {
     PlanCheck *c = w->c;
     const Attr *list = hd_attr(&o->attrs, A_BUFFERS);
+    if (!is_exact(w, o)) return;
     for (int i = 0; list && i < list->n; i++) {
         const Symbol *s = hd_symbol_find(c->m, list->strs[i]);
         BucketParts *k = hd_plan_bucket(c, s);
+        if (k && w->tree && !has_runs(w, o, k)) return;
         if (k && !split_alike(w, o, k)) return;
         if (k && !check_gradient(w, o, s, k, o->kind == OP_SQUARE_SUMS ? k->shards : 1)) return;
         if (k && k->size) hd_flow_bucket(w, k)->squared = o;
@@ -269,7 +291,7 @@ static void check_squares(Flow *w, const Op *o) {
 
 void hd_flow_scalars(Flow *w, const Op *o) {
     if (o->kind == OP_ROOT_SUM) {
-        check_squares(w, o);
+        if (is_exact(w, o)) check_squares(w, o);
         return;
     }
     if (o->n_in == 0) {

@@ -302,9 +302,11 @@ static bool compare_losses(Compare *x, const char *said) {
     for (int i = 1; i < kept->n; i++) {
         const Terms *t = &x->w.t;
         const Type *number = hd_type(t->cx, TY_F32, 0, NULL);
-        const Term *sum = hd_term_summed(t, OP_SUM, hd_type(t->cx, TY_F32, 1, (int64_t[]){1}), 1,
-                                         hd_term_losses(&x->w, x->ranks));
+        const Term *losses = hd_term_losses(&x->w, x->ranks);
+        const Term *sum = hd_term_summed(t, OP_SUM, hd_type(t->cx, TY_F32, 1, (int64_t[]){1}), 1, losses);
         sum = hd_term_reshape(t, sum, number);
+        if (!strcmp(hd_word(hd_settings(x->c->m, "train"), A_REDUCTION, ""), "tree"))
+            sum = hd_term_plain(t, OP_TREE_SUM, 0, number, &(Attrs){0}, 1, &losses);
         const Term *mean = hd_term_stored(t, product_with(&x->w, sum, 1.0 / (double)x->ranks), TY_F32);
         if (i == 1 && hd_term_same(mean->hash, kept->at[i].term->hash)) continue;
         other_program(x, kept->at[i].by, kept->at[i].by->span, "keeps something else than the mean loss of all ranks",

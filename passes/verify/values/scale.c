@@ -60,6 +60,11 @@ static Affine trace(PlanCheck *c, const Value *v, const Value *source, int depth
     const Op *o = v->def;
     if (!o || depth > 16) return (Affine){0};
     if (hd_op_is(o, TRAIT_ALIAS)) return trace(c, o->in[0], source, depth + 1);
+    if (o->kind == OP_TREE_SUM) {
+        Affine each = trace(c, o->in[0], source, depth + 1);
+        each.constant *= (double)o->in[0]->type->dim[0];
+        return each;
+    }
     if (!hd_op_is(o, TRAIT_LAUNCH) || o->n_in > 1) return (Affine){0};
     Affine k = kernel_result(c, hd_launched(o), v->index, 0);
     if (!k.known || k.factor == 0 || o->n_in == 0) return k;
@@ -71,7 +76,7 @@ static bool differ(double a, double b) { return fabs(a - b) > 1e-6 * fabs(b); }
 
 // The origin of one operand of launches and aliases: a view, or a value of another op.
 static const Value *source_of(const Value *v) {
-    while (v->def && v->def->n_in == 1 && hd_op_is(v->def, TRAIT_ALIAS | TRAIT_LAUNCH))
+    while (v->def && v->def->n_in == 1 && (hd_op_is(v->def, TRAIT_ALIAS | TRAIT_LAUNCH) || v->def->kind == OP_TREE_SUM))
         v = v->def->in[0];
     return v;
 }
@@ -83,12 +88,12 @@ static bool is_gathered_loss(const Value *v, const char *loss) {
 }
 
 // The mean over ranks: each rank's loss once, times 1 / ranks.
-static void check_mean(PlanCheck *c, const Write *kept) {
+static void check_mean(PlanCheck *c, const Symbol *step, const Write *kept) {
     const Op *store = kept->op;
     const Value *parts = source_of(kept->value);
     double ranks = (double)c->ranks;
     Affine mean = trace(c, kept->value, parts, 0);
-    if (!is_gathered_loss(parts, kept->buffer->name) ||
+    if (!is_gathered_loss(parts, hd_word(&step->attrs, A_LOSS, "")) ||
         (double)hd_type_count(parts->type) != ranks || !mean.known || mean.constant != 0)
         hd_plan_wrong(c, store, store->span,
                       "stores %s as the loss of the step, which is not a sum of the losses of the %g ranks",
@@ -112,13 +117,21 @@ typedef struct {
 } Scales;
 enum { MOST_STEPS = 1 << 24 };
 
-static Scales find_ops(PlanCheck *c, const Func *f, const char *loss, bool mixed, bool with_mean, Write *mean) {
+// What another function of the step has kept, or this one: flow.c proves where it goes.
+static bool is_kept_loss(const Symbol *step, const Value *v) {
+    while (v->def && v->def->n_in == 1 && hd_op_is(v->def, TRAIT_ALIAS)) v = v->def->in[0];
+    return v->def && hd_op_is(v->def, TRAIT_SOURCE) && hd_plan_is_loss(step, hd_named(v->def, A_BUFFER));
+}
+
+static Scales find_ops(PlanCheck *c, const Func *f, const Symbol *step, bool mixed, bool with_mean, Write *mean) {
     Scales s = {.c = c, .p = hd_probe(c, f, mixed), .steps = MOST_STEPS};
     for (const Op *o = f->first; o; o = o->next) {
         Write w = {.op = o};
         if (o->kind == OP_CROSS_ENTROPY_GRAD) hd_push(c->a, &s.gradients, w);
         for (int i = 0; hd_next_write(o, &i, &w);) {
-            if (w.value && strcmp(w.buffer->name, loss) == 0) hd_push(c->a, &s.stores, w);
+            if (w.value && hd_plan_is_loss(step, w.buffer)) {
+                if (!is_kept_loss(step, w.value)) hd_push(c->a, &s.stores, w);
+            }
             else if (w.value || o->kind == OP_GEMM) hd_push(c->a, &s.gradients, w);
         }
     }
@@ -338,12 +351,12 @@ static void keep_loss(Scales *s, KeptLoss *kept) {
 }
 
 // Follows the loss once more, by a mixed probe. Its findings replace those from `unproved` on where it leaves fewer.
-static void follow_rows(PlanCheck *c, const Func *f, const char *loss, bool with_mean, bool gradients, int unproved,
+static void follow_rows(PlanCheck *c, const Func *f, const Symbol *step, bool with_mean, bool gradients, int unproved,
                         KeptLoss *kept) {
     PlanCheck trial = *c;
     Write mean;
     trial.found = trial.unproved = (Findings){0};
-    Scales s = find_ops(&trial, f, loss, true, with_mean, &mean);
+    Scales s = find_ops(&trial, f, step, true, with_mean, &mean);
     KeptLoss *rows = HD_NEW(c->a, KeptLoss);
     keep_loss(&s, rows);
     if (gradients) check_gradients(&s, rows);
@@ -362,10 +375,10 @@ static void set_aside(PlanCheck *c, int from) { // findings that rest on a probe
 static KeptLoss check_scale(PlanCheck *c, const Func *f, const Symbol *step, bool last, bool gradients) {
     bool several = c->ranks > 1;
     Write mean;
-    const char *loss = hd_word(&step->attrs, A_LOSS, "");
-    Scales s = find_ops(c, f, loss, false, last && several, &mean);
+    last |= hd_has(&step->attrs, A_LEVELS); // in a tree each micro-batch stores a mean
+    Scales s = find_ops(c, f, step, false, last && several, &mean);
     KeptLoss kept = {0};
-    if (mean.op) check_mean(c, &mean);
+    if (mean.op) check_mean(c, step, &mean);
     else if (s.stores.n && last && several)
         hd_plan_wrong(c, s.stores.at[0].op, s.stores.at[0].op->span,
                       "keeps the loss of one rank: no op after it stores the mean over %lld ranks",
@@ -379,7 +392,7 @@ static KeptLoss check_scale(PlanCheck *c, const Func *f, const Symbol *step, boo
         hd_plan_unproved(c, NULL, "the scale of any gradient: no op of a micro-batch stores the loss of the step");
     bool followed = c->unproved.n == unproved;
     for (int i = 0; i < kept.n; i++) followed &= !kept.leaves[i].cut;
-    if (!followed && kept.store.op) follow_rows(c, f, loss, last && several, gradients, unproved, &kept);
+    if (!followed && kept.store.op) follow_rows(c, f, step, last && several, gradients, unproved, &kept);
     set_aside(c, found);
     return kept;
 }

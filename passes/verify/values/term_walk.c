@@ -31,7 +31,7 @@ TermWalk hd_term_walk(const Module *m, PlanCheck *c, Arena *a) {
 static bool is_loss(const TermWalk *w, const Symbol *s) {
     const Symbol *steps[] = {w->c->train, w->c->eval};
     bool found = false;
-    for (int i = 0; i < 2; i++) found |= s && steps[i] && !strcmp(hd_word(&steps[i]->attrs, A_LOSS, ""), s->name);
+    for (int i = 0; i < 2; i++) found |= hd_plan_is_loss(steps[i], s);
     return found;
 }
 
@@ -47,7 +47,7 @@ static void find_buffers(TermWalk *w) {
 static bool holds_sums(const TermWalk *w, const Symbol *s) {
     const int part = w->c->part_of[s->id];
     const char *class = hd_word(&s->attrs, A_CLASS, "");
-    return part == PART_GRAD || part == PART_SUM ||
+    return part == PART_GRAD || part == PART_SUM || part == PART_LEVEL ||
            (hd_has(&s->attrs, A_TRANSIENT) && (!strcmp(class, "gradients") || !strcmp(class, "staging")));
 }
 
@@ -186,7 +186,7 @@ static bool moves_sum(const TermWalk *w, const Write *x) {
     while (def && hd_op_is(def, TRAIT_ALIAS)) def = def->in[0]->def;
     if (def && def->kind == OP_REDUCE_SCATTER) return true;
     const Symbol *s = def && hd_op_is(def, TRAIT_SOURCE) ? hd_named(def, A_BUFFER) : NULL;
-    return s && hd_plan_bucket(w->c, s) && holds_sums(w, s);
+    return s && (is_loss(w, s) || (hd_plan_bucket(w->c, s) && holds_sums(w, s)));
 }
 
 // The gradient of a parameter, from element `at` of what is given: all of it, or so many of its rows.
@@ -204,7 +204,7 @@ static void give_rows(const TermWalk *w, const Symbol *p, Given given, int64_t a
 static void give(TermWalk *w, const Write *to, const Term *const *in) {
     const Symbol *s = to->buffer;
     const BucketParts *k = hd_plan_bucket(w->c, s);
-    if (!is_loss(w, s) && (!k || moves_sum(w, to))) return;
+    if ((!is_loss(w, s) && !k) || moves_sum(w, to)) return;
     // the operand, or a result
     const Term *is = to->value ? w->terms[to->value->id] : hd_term_of(&w->t, w->whole, 0, in);
     const Term *x = hd_term_stored(&w->t, is, s->type->dtype);

@@ -58,7 +58,8 @@ static struct {
 #include "tests/gpu/one_gpu/driver.def"
 } driver;
 
-typedef struct { HdDtype dt; bool reduce; size_t count; } Piece; // count: elements of one rank's part
+typedef enum { GATHER, REDUCE, EXCHANGE } Does;
+typedef struct { HdDtype dt; Does does; size_t count; } Piece; // count: elements of one rank's part
 typedef struct { // of a rank; its flag is in a cache line of its own
     _Alignas(64) _Atomic uint32_t flag;
     _Alignas(64) Piece piece;
@@ -206,7 +207,8 @@ NcResult ncclCommAbort(NcComm c) {
 }
 
 static void describe(char *text, size_t size, const Piece *p) {
-    snprintf(text, size, "%s of %zu %s", p->reduce ? "reduce_scatter" : "all_gather", p->count, hd_dtypes[p->dt].name);
+    static const char *const names[] = {"all_gather", "reduce_scatter", "exchange"};
+    snprintf(text, size, "%s of %zu %s", names[p->does], p->count, hd_dtypes[p->dt].name);
 }
 
 NcResult ncclCommGetAsyncError(NcComm c, NcResult *r) {
@@ -227,13 +229,15 @@ static char *place(const Shared *s, int i) { return (char *)s->place + (size_t)i
 static void work_out(Shared *s, int ranks, const Piece *p) {
     const size_t part = p->count * hd_dtypes[p->dt].bytes;
     char *result = place(s, ranks);
-    for (int i = 0; i < ranks; i++, result += part)
-        if (p->reduce) sum_in_order(p->dt, place(s, 0) + (size_t)i * part, ROOM, ranks, i, p->count, result);
+    for (int i = 0; p->does == EXCHANGE && i < ranks * ranks; i++)
+        memcpy(result + (size_t)i * part, place(s, i % ranks) + (size_t)(i / ranks) * part, part);
+    for (int i = 0; p->does != EXCHANGE && i < ranks; i++, result += part)
+        if (p->does == REDUCE) sum_in_order(p->dt, place(s, 0) + (size_t)i * part, ROOM, ranks, i, p->count, result);
         else memcpy(result, place(s, i), part);
 }
 
 static bool same(const Piece *a, const Piece *b) {
-    return a->dt == b->dt && a->reduce == b->reduce && a->count == b->count;
+    return a->dt == b->dt && a->does == b->does && a->count == b->count;
 }
 
 static void arrive(void *data) {
@@ -293,32 +297,81 @@ static NcResult meet(NcComm c, Piece p, CuStream stream) {
     return r == HD_ncclSuccess ? checked(driver.cuStreamBatchMemOp(stream, 1, &until, 0), "cuStreamBatchMemOp") : r;
 }
 
-static NcResult issue(NcComm c, bool reduce, const void *from, void *to, size_t count, NcType type, CuStream stream) {
+static NcResult issue(NcComm c, Does does, const void *from, void *to, size_t count, NcType type, CuStream stream) {
     HdDtype dt;
-    if (!nccl_dtype(type, &dt) || (reduce && !nccl_sums(dt)))
-        return failed(INVALID_ARGUMENT, "type %d is not one that can be %s here", type, reduce ? "summed" : "gathered");
-    const size_t size = hd_dtypes[dt].bytes, most = (size_t)ROOM / (size_t)c->ranks / size;
+    if (!nccl_dtype(type, &dt) || (does == REDUCE && !nccl_sums(dt)))
+        return failed(INVALID_ARGUMENT, "type %d is not one that can be %s here", type,
+                      does == REDUCE ? "summed" : "gathered");
+    const size_t size = hd_dtypes[dt].bytes, ranks = (size_t)c->ranks;
+    const size_t most = (size_t)ROOM / ranks / (does == EXCHANGE ? ranks : 1) / size;
     NcResult r = HD_ncclSuccess;
     for (size_t at = 0; at < count && r == HD_ncclSuccess; at += most) {
-        const Piece p = {dt, reduce, count - at < most ? count - at : most};
+        const Piece p = {dt, does, count - at < most ? count - at : most};
         const size_t n = p.count * size;
         const CuPtr first = (CuPtr)(uintptr_t)from + at * size, last = (CuPtr)(uintptr_t)to + at * size;
         char *mine = place(c->s, c->rank), *result = place(c->s, c->ranks);
         const Strips one_in = {mine, first, n, n, 1}, all_in = {mine, first, n, count * size, c->ranks};
         const Strips one_out = {result + (size_t)c->rank * n, last, n, n, 1},
-                     all_out = {result, last, n, count * size, c->ranks};
-        r = copy(reduce ? all_in : one_in, true, stream);
+                     all_out = {result, last, n, count * size, c->ranks},
+                     parts_out = {result + (size_t)c->rank * ranks * n, last, n, count * size, c->ranks};
+        r = copy(does == GATHER ? one_in : all_in, true, stream);
         if (r == HD_ncclSuccess) r = meet(c, p, stream);
-        if (r == HD_ncclSuccess) r = copy(reduce ? one_out : all_out, false, stream);
+        const Strips out = does == REDUCE ? one_out : does == GATHER ? all_out : parts_out;
+        if (r == HD_ncclSuccess) r = copy(out, false, stream);
     }
     return r;
 }
 
 NcResult ncclAllGather(const void *part, void *whole, size_t count, NcType type, NcComm c, RtStream stream) {
-    return issue(c, false, part, whole, count, type, (CuStream)stream);
+    return issue(c, GATHER, part, whole, count, type, (CuStream)stream);
 }
 NcResult ncclReduceScatter(const void *whole, void *part, size_t count, NcType type, NcOp op, NcComm c,
                            RtStream stream) {
     if (op != HD_ncclSum) return failed(INVALID_ARGUMENT, "operation %d: only sums are done here", op);
-    return issue(c, true, whole, part, count, type, (CuStream)stream);
+    return issue(c, REDUCE, whole, part, count, type, (CuStream)stream);
+}
+
+// A group has a send to every rank and a receive from each, of parts that follow each other.
+static _Thread_local struct {
+    NcComm comm;
+    const char *from;
+    char *to;
+    size_t count;
+    NcType type;
+    RtStream stream;
+    int sent, received;
+    bool other; // something else
+} group;
+
+NcResult ncclGroupStart(void) {
+    memset(&group, 0, sizeof group);
+    return HD_ncclSuccess;
+}
+
+static size_t group_part(NcComm c, size_t count, NcType type, RtStream stream) { // its bytes
+    HdDtype dt = HD_F32;
+    if (!group.comm) group.comm = c, group.count = count, group.type = type, group.stream = stream;
+    group.other |= !nccl_dtype(type, &dt) || c != group.comm || count != group.count || type != group.type ||
+                   stream != group.stream;
+    return count * hd_dtypes[dt].bytes;
+}
+
+NcResult ncclSend(const void *from, size_t count, NcType type, int peer, NcComm c, RtStream stream) {
+    const size_t bytes = group_part(c, count, type, stream);
+    if (!group.sent) group.from = from;
+    group.other |= peer != group.sent++ || from != group.from + (size_t)peer * bytes;
+    return HD_ncclSuccess;
+}
+
+NcResult ncclRecv(void *to, size_t count, NcType type, int peer, NcComm c, RtStream stream) {
+    const size_t bytes = group_part(c, count, type, stream);
+    if (!group.received) group.to = to;
+    group.other |= peer != group.received++ || to != group.to + (size_t)peer * bytes;
+    return HD_ncclSuccess;
+}
+
+NcResult ncclGroupEnd(void) {
+    if (!group.comm || group.other || group.sent != group.comm->ranks || group.received != group.comm->ranks)
+        return failed(INVALID_ARGUMENT, "a group that is no exchange between all ranks");
+    return issue(group.comm, EXCHANGE, group.from, group.to, group.count, group.type, (CuStream)group.stream);
 }
