@@ -53,5 +53,6 @@ const char hd_prelude[] =
     "; margin = " TEXT(HD_DEFAULT_MARGIN) "; ahead = " TEXT(HD_DEFAULT_AHEAD) "; }\n"
     "  graph step;\n"
     "  overlap_grads auto;\n"
+    "  sequence = off;\n"
     "  logits = off;\n"
     "}\n";

@@ -19,21 +19,11 @@
 #include "ir/base/ints.h"
 #include "ir/layout.h"
 #include "ir/shapes.h"
-#include "passes/pass.h"
+#include "passes/settings.h"
+#include "passes/tensor/partition.h"
 #include "passes/tensor/vocabulary.h"
 #include "passes/verify/values/program.h"
 #include <string.h>
-
-typedef struct {
-    Module *m;
-    PassCx *cx;
-    Mesh mesh;
-    int axis;
-    const Symbol *comm;
-    Func *f;
-    VEC(Value *) whole; // by value id: what completes a partial sum
-    int64_t collectives;
-} Partition;
 
 // --- parameters
 
@@ -111,7 +101,8 @@ static bool lay_out_params(Partition *p) {
 
 // --- sums
 
-static Value *build(Partition *p, const Op *at, OpKind k, Value *in, const Attrs *as, const Type *t, int layout) {
+Value *hd_partition_build(Partition *p, const Op *at, OpKind k, Value *in, const Attrs *as, const Type *t,
+                          int layout) {
     Op *o = hd_op_new(p->f, k, 1, &in);
     o->loc = at->loc;
     o->span = at->span;
@@ -123,15 +114,23 @@ static Value *build(Partition *p, const Op *at, OpKind k, Value *in, const Attrs
     return o->out[0];
 }
 
-static Value **completed(Partition *p, const Value *v) { // what completes v; NULL: nothing yet
-    while (p->whole.n <= v->id) hd_push(p->cx->scratch, &p->whole, NULL);
-    return &p->whole.at[v->id];
+Value **hd_partition_slot(const Partition *p, ByValue *of, const Value *v) {
+    while (of->n <= v->id) hd_push(p->cx->scratch, of, NULL);
+    return &of->at[v->id];
+}
+
+// What completes v already, of terms; or v.
+static Value *known(Partition *p, Value *v) {
+    if (hd_layout_at(v->layout, p->axis) != LAYOUT_SUM) return v;
+    Value *part = *hd_partition_slot(p, &p->parts, v), *whole = *hd_partition_slot(p, &p->whole, v);
+    return part ? part : whole ? whole : v;
 }
 
 // The sum over ranks of the terms `v`, directly before op `at`; NULL after an error.
 static Value *complete(Partition *p, Value *v, const Op *at) {
     Ctx *cx = p->m->cx;
-    if (*completed(p, v)) return *completed(p, v);
+    if (known(p, v) != v) return known(p, v);
+    if (hd_sequence_has(p, v->type)) return hd_sequence_scatter(p, v, at);
     const int64_t n = hd_type_count(v->type), ranks = p->mesh.size[p->axis];
     if (n % ranks) {
         hd_error(cx, at->span, "%s is a sum over the %lld ranks along %s: its %lld elements do not divide by them",
@@ -141,12 +140,12 @@ static Value *complete(Partition *p, Value *v, const Op *at) {
     Attrs as = {0};
     hd_set_word(cx, &as, A_COMM, p->comm->name);
     const Type *flat = hd_type(cx, v->type->dtype, 1, &n);
-    Value *x = v->type == flat ? v : build(p, at, OP_RESHAPE, v, NULL, flat, LAYOUT_SUM);
-    x = build(p, at, OP_REDUCE_SCATTER, x, &as, flat, LAYOUT_SPLIT);
-    x = build(p, at, OP_ALL_GATHER, x, &as, flat, LAYOUT_WHOLE);
-    if (v->type != flat) x = build(p, at, OP_RESHAPE, x, NULL, v->type, LAYOUT_WHOLE);
+    Value *x = v->type == flat ? v : hd_partition_build(p, at, OP_RESHAPE, v, NULL, flat, LAYOUT_SUM);
+    x = hd_partition_build(p, at, OP_REDUCE_SCATTER, x, &as, flat, LAYOUT_SPLIT);
+    x = hd_partition_build(p, at, OP_ALL_GATHER, x, &as, flat, LAYOUT_WHOLE);
+    if (v->type != flat) x = hd_partition_build(p, at, OP_RESHAPE, x, NULL, v->type, LAYOUT_WHOLE);
     p->collectives += 2;
-    *completed(p, v) = x;
+    *hd_partition_slot(p, &p->whole, v) = x;
     return x;
 }
 
@@ -157,18 +156,34 @@ static const char *lay_out(const Partition *p, const Op *o, int *out) {
     return hd_spread(o, p->axis, in, out);
 }
 
+// What is split by positions is gathered, operand by operand, until the rule of the op accepts the rest.
+static const char *gather_positions(Partition *p, Op *o, const char *wrong, int *out) {
+    for (int i = 0; wrong && i < o->n_in; i++) {
+        if (*hd_partition_slot(p, &p->parts, o->in[i]) != o->in[i]) continue;
+        o->in[i] = hd_sequence_gather(p, o->in[i], o);
+        wrong = lay_out(p, o, out);
+    }
+    return wrong;
+}
+
 static bool lay_out_op(Partition *p, Op *o) {
     int out[HD_MAX_IN];
     for (int i = 0; i < o->n_in; i++) // what is complete already is not summed with other terms a second time
-        if (*completed(p, o->in[i])) o->in[i] = *completed(p, o->in[i]);
+        o->in[i] = known(p, o->in[i]);
     const char *wrong = lay_out(p, o, out);
     for (int i = 0; wrong && i < o->n_in; i++) { // one by one, until the rule of the op accepts the rest
         if (hd_layout_at(o->in[i]->layout, p->axis) != LAYOUT_SUM) continue;
         if (!(o->in[i] = complete(p, o->in[i], o))) return false;
         wrong = lay_out(p, o, out);
     }
+    if (wrong && p->sequence) {
+        const char *why = wrong;
+        wrong = gather_positions(p, o, wrong, out);
+        if (!wrong && (hd_op_is(o, TRAIT_SCALAR) || o->kind == OP_DROPOUT)) return hd_sequence_refuse(p, o, why);
+    }
     for (int i = 0; !wrong && i < o->n_out; i++)
         o->out[i]->layout = hd_layout_with(o->out[i]->layout, p->axis, out[i]);
+    if (!wrong && p->sequence) hd_sequence_mark(p, o);
     return !wrong || hd_error(p->m->cx, o->span, "%s%s%s cannot be split over %s here: %s",
                               hd_op_info(o->kind)->mnemonic, o->loc.path ? " of " : "", o->loc.path ? o->loc.path : "",
                               hd_axis_name(p->axis), wrong);
@@ -224,7 +239,7 @@ static bool divide_op(Partition *p, Op *o) {
 static bool partition_func(Partition *p, Func *f) {
     p->f = f;
     hd_renumber(f);
-    p->whole.n = 0;
+    if (!hd_sequence_begin(p)) return false;
     Vocabulary v = {.m = p->m, .f = f, .a = p->cx->scratch, .axis = p->axis, .ranks = p->mesh.size[p->axis],
                     .comm = p->comm};
     bool ok = true;
@@ -275,6 +290,17 @@ static bool no_logits(const Module *m) {
                           "reads the same checkpoints", own, own);
 }
 
+// schedule.sequence = on, which splits nothing here.
+static bool no_sequence(const Partition *p, Axes own) {
+    const Attr *on = hd_attr(hd_settings(p->m, "schedule"), A_SEQUENCE);
+    if (!on || p->by_positions) return true;
+    if (!own)
+        return hd_error(p->m->cx, (Span){0}, "schedule.sequence = on splits positions over the ranks along tensor, and "
+                        "the mesh has one: set schedule.mesh.tensor, or sequence = off");
+    return hd_error(p->m->cx, (Span){0}, "schedule.sequence = on, and no value [batch, positions, ..] of the model is "
+                    "a sum over ranks, which it would split: set sequence = off");
+}
+
 Change hd_pass_tensor_parallel(Module *m, PassCx *cx) {
     Partition p = {.m = m, .cx = cx, .mesh = hd_mesh(m)};
     const Axes own = hd_mesh_live(&p.mesh) & HD_OWN_AXES;
@@ -283,6 +309,7 @@ Change hd_pass_tensor_parallel(Module *m, PassCx *cx) {
     if (own) hd_program_declare(m, cx->scratch); // what the plan of a rank has to compute together with the others
     for (p.axis = 0; p.axis < N_AXES; p.axis++)
         if (own >> p.axis & 1 && !partition(&p)) return FAILED;
+    if (!no_sequence(&p, own)) return FAILED;
     for (Symbol *s = m->symbols; s; s = s->next) {
         if (s->kind != SYM_PARAM || !hd_has(&s->attrs, A_DIMS)) continue;
         hd_unset(&s->attrs, A_OVER);

@@ -10,6 +10,7 @@ usage: tensor.py ROOT HEDDLEC HEDDLE_OPT [--all]
 - A checkpoint of one mesh continues on the next one of a list, with ranks of the axis `tensor` alone, too: the losses
   are those of a run that did not stop.
 - Exported weights are read bit for bit, on one rank and with the axis.
+- With `sequence on` the same holds, and mutants of such a plan are refused.
 - Mutants of a plan: a collective that is missing, doubled or over other ranks, a partial sum that is read as a whole, a
   parameter that is split along the other dimension, a norm that counts parameters several times or on one rank only.
   verify-plan refuses each.
@@ -35,6 +36,7 @@ SCHEDULES = [{"schedule.fsdp": s, "schedule.graph": g, "schedule.recompute": r} 
     ("none", "none", "none"), ("zero3", "step", "Block.mlp"), ("zero1", "unit", "none"), ("zero2", "step", "none"),
     ("zero3", "Block.attn", "Block"), ("none", "step", "Block.attn"))]
 OFFLOAD = {"schedule.offload": "Block", "schedule.offload.margin": 0, "schedule.offload.min_size": 0}
+SEQUENCE = {"schedule.sequence": "on"}  # other bits than off: sums of norms are by positions
 SCHEDULES += [{**SCHEDULES[0], **OFFLOAD}, {**SCHEDULES[1], **OFFLOAD}, {**SCHEDULES[4], **OFFLOAD}]
 
 
@@ -107,7 +109,8 @@ def agree(bench, model, meshes, schedules):
             elif digest != first:
                 wrong.append(f"{name}: another digest than {schedules[0]}")
         whole = {axis: n for axis, n in mesh.items() if axis != "tensor"}
-        plans = [bench.compile(model, m, schedules[-1], "--emit=plan") for m in (mesh, whole)]
+        alone = {k: v for k, v in schedules[-1].items() if k != "schedule.sequence"}
+        plans = [bench.compile(model, m, s, "--emit=plan") for m, s in ((mesh, schedules[-1]), (whole, alone))]
         if program_of(plans[0]) != program_of(plans[1]):
             wrong.append(f"{model}, {mesh}: the plan says that it computes something else than without tensor")
     if len(set(numbers(one, 1))) != STEPS:
@@ -213,12 +216,18 @@ MUTANTS = {
 }
 
 
-def mutants_are_refused(bench, opt):
+OF_POSITIONS = {name: MUTANTS[name] for name in (
+    "a sum over other ranks", "a gather over other ranks", "targets of other ranks")}
+OF_POSITIONS["a norm's gradient of one rank's positions"] = lambda plan: re.sub(
+    r"(reduce_scatter (%\d+) {bwd[^\n]*f32\[16\][^\n]*\n(?:.*\n)*?.*store )%\d+", r"\1\2", plan, count=1)
+
+
+def mutants_are_refused(bench, opt, mutants, more):
     wrong, changed = [], os.path.join(bench.folder, "changed.hir")
-    schedule = {"schedule.fsdp": "zero3", "schedule.graph": "none"}
+    schedule = {"schedule.fsdp": "zero3", "schedule.graph": "none", **more}
     with open(bench.compile("llama", dict(tensor=2, shard=2), schedule, "--emit=plan")) as f:
         text = f.read()
-    for name, change in {"as it is": lambda p: p, **MUTANTS}.items():
+    for name, change in {"as it is": lambda p: p, **mutants}.items():
         mutant = change(text)
         with open(changed, "w") as f:
             f.write(mutant)
@@ -282,6 +291,8 @@ def main():
             wrong += agree(bench, "llama3", meshes, SCHEDULES)
         for model in ("gpt2", "windows and dropout", "one kv head"):
             wrong += agree(bench, model, meshes, SCHEDULES if everything else SCHEDULES[1:2])
+        positions = [{**s, **SEQUENCE} for s in SCHEDULES[:9 if everything else 2]]
+        wrong += agree(bench, "llama", [dict(tensor=2)], positions)
         wrong += shared_heads_are_proved(bench, opt)
         wrong += norm_of_one_rank(bench, opt)
         wrong += starts_alike(bench, dict(tensor=2, shard=2))
@@ -291,7 +302,8 @@ def main():
                         (dict(tensor=2, shard=2, replicate=2), "zero1")]
         wrong += resumes(bench, choices)
         wrong += exports(bench, dict(tensor=2))
-        wrong += mutants_are_refused(bench, opt)
+        wrong += mutants_are_refused(bench, opt, MUTANTS, {})
+        wrong += mutants_are_refused(bench, opt, OF_POSITIONS, SEQUENCE)
     print("\n".join(wrong) or "ok")
     return len(wrong) > 0
 

@@ -314,6 +314,20 @@ static const Term *term_slice(const Terms *t, const Op *o, int i, const Type *ty
     return slice(t, in[0], hd_int(as, A_AXIS, 0), hd_int(as, A_START, 0), hd_int(as, A_SIZE, 0));
 }
 
+// There and back is nothing.
+static const Term *term_transpose(const Terms *t, const Op *o, int i, const Type *type, const Term *const *in) {
+    const Attr *perm = hd_attr(&o->attrs, A_PERM);
+    int64_t back[HD_MAX_RANK];
+    Attrs as = {0};
+    for (int k = 0; k < perm->n; k++) back[perm->ints[k]] = k;
+    hd_set_ints(t->cx, &as, A_PERM, perm->n, back);
+    if (in[0]->kind == OP_TRANSPOSE && in[0]->of->type == type) {
+        const Term *there = hd_term_plain(t, OP_TRANSPOSE, 0, in[0]->type, &as, 1, &in[0]->of);
+        if (hd_term_same(there->hash, in[0]->hash)) return in[0]->of;
+    }
+    return hd_term_plain(t, OP_TRANSPOSE, i, type, &o->attrs, 1, in);
+}
+
 static const Term *term_sum(const Terms *t, const Op *o, int i, const Type *type, const Term *const *in) {
     (void)i;
     return reduce(t, OP_SUM, in[0], hd_reduced_axes(o), type);

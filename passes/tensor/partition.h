@@ -1,0 +1,34 @@
+// What the files of the pass `tensor-parallel` share.
+#ifndef PASSES_TENSOR_PARTITION_H
+#define PASSES_TENSOR_PARTITION_H
+#include "ir/layout.h"
+#include "passes/pass.h"
+
+typedef VEC(Value *) ByValue; // by value id
+
+typedef struct {
+    Module *m;
+    PassCx *cx;
+    Mesh mesh;
+    int axis;
+    const Symbol *comm;
+    Func *f;
+    ByValue whole;       // the complete sum of a partial one; all positions of a value that is split by them
+    ByValue parts;       // the complete sum of a partial one, split by positions; of a value that is split so: itself
+    bool sequence;       // values are split by positions where an op can compute so
+    int64_t batch, positions;
+    int64_t collectives, by_positions; // those of them that leave a rank some positions
+} Partition;
+
+// A new op before `at` with one operand and one result, which is laid out so along the axis.
+Value *hd_partition_build(Partition *p, const Op *at, OpKind k, Value *in, const Attrs *as, const Type *t, int layout);
+Value **hd_partition_slot(const Partition *p, ByValue *of, const Value *v); // NULL in it: nothing yet
+
+// --- sequence.c
+bool hd_sequence_begin(Partition *p);                                 // of a function; false after an error
+bool hd_sequence_has(const Partition *p, const Type *t);              // [batch, positions, ..]
+Value *hd_sequence_scatter(Partition *p, Value *terms, const Op *at); // the sum of terms, split by positions
+Value *hd_sequence_gather(Partition *p, Value *part, const Op *at);   // all positions
+void hd_sequence_mark(Partition *p, const Op *o);                     // that results are split as operands are
+bool hd_sequence_refuse(Partition *p, const Op *o, const char *why);  // an op that would need all positions again
+#endif
