@@ -167,8 +167,34 @@ static void tiled_transpose(Map *m, const Walk *w, int near) {
     grid(m, across * down * others);
 }
 
+// A matrix of bytes becomes its transpose, in tiles of 128 x 128 (turn_bytes in fp8.cu); with factors of rows, times
+// them.
+static bool turns_bytes(Map *m, const Type *in) {
+    const int64_t rows = hd_type_rows(in), cols = hd_type_cols(in);
+    if (!hd_dtype_is_fp8(in->dtype) || m->widest < 8 || rows % 16 || cols % 16 || !rows || !cols) return false;
+    const bool scaled = m->o->n_in > 1;
+    signature(m, 256);
+    line(m, "turn_bytes<%s>(in%d, %s, out, %lld, %lld);", scaled ? "true" : "false", m->o->in[0]->index,
+         scaled ? hd_sprintf(m->a, "in%d", m->o->in[1]->index) : "nullptr", ll(rows), ll(cols));
+    grid(m, hd_ceil_div(rows, 128) * hd_ceil_div(cols, 128));
+    return true;
+}
+
+static void map_requantize(Map *m) {
+    const Type *in = m->o->in[0]->type;
+    const int64_t rows = hd_type_rows(in), total = hd_type_count(in);
+    if (turns_bytes(m, in)) return;
+    const char *type = index_type(total, 0);
+    open_threads(m, total, 1, type);
+    line(m, "const %s r = at %% %lld, c = at / %lld;", type, ll(rows), ll(rows));
+    line(m, "put1(out + at, times(widen(in%d[r * %lld + c]), in%d[r]));", m->o->in[0]->index, ll(hd_type_cols(in)),
+         m->o->in[1]->index);
+}
+
 static void move(Map *m) {
     Walk w = movement(m->o);
+    const Type *in = m->o->in[0]->type;
+    if (m->o->kind == OP_TRANSPOSE && in->rank == 2 && w.n == 2 && w.axis[0].stride == 1 && turns_bytes(m, in)) return;
     int near = -1;
     for (int i = 0; i + 1 < w.n; i++)
         if (w.axis[i].stride == 1) near = i;

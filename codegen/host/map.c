@@ -205,6 +205,22 @@ static void map_reduction(Emit *e, const Op *o) {
     hd_puts(e->c, "    }\n");
 }
 
+// Tiles of 16 x 16, which a cache holds on both sides.
+static void map_requantize(Emit *e, const Op *o) {
+    const Type *q = o->in[0]->type;
+    const int64_t rows = hd_type_rows(q), cols = hd_type_cols(q);
+    const char *x = hd_host_load(e->a, q->dtype, hd_sprintf(e->a, "a%d[r * %lld + c]", arg(o, 0), ll(cols)));
+    if (hd_type_count(q) >= SMALL) hd_puts(e->c, "#pragma omp parallel for collapse(2) schedule(static)\n");
+    hd_printf(e->c,
+              "    for (int64_t c0 = 0; c0 < %lld; c0 += 16)\n"
+              "    for (int64_t r0_ = 0; r0_ < %lld; r0_ += 16)\n"
+              "        for (int64_t c = c0; c < %lld && c < c0 + 16; c++)\n"
+              "            for (int64_t r = r0_; r < %lld && r < r0_ + 16; r++)\n"
+              "                r0[c * %lld + r] = %s;\n",
+              ll(cols), ll(rows), ll(cols), ll(rows), ll(rows),
+              hd_host_store(e->a, o->out[0]->type->dtype, TY_F32, hd_sprintf(e->a, "(%s * a%d[r])", x, arg(o, 1))));
+}
+
 // Columns side by side, in runs, groups and tiles (HD_SCAN_RUN).
 static void map_cumsum(Emit *e, const Op *o) {
     const Type *t = o->in[0]->type;

@@ -97,7 +97,7 @@ static const struct { AttrId setting; const char *(*why)(const Facts *); bool ra
     {A_LR_WARMUP, points, false},
     {A_WEIGHT_DECAY, decay, false},
     {A_EXCEPT, fp8, false},       {A_FP8_SCALE, fp8, false},
-    {A_FP8_BACKWARD, fp8, false},
+    {A_FP8_BACKWARD, fp8, false}, {A_FP8_WEIGHT_GRADS, fp8, false},
 };
 
 void hd_effects_warn(Front *f, const Attrs *train, const Attrs *schedule) {

@@ -103,6 +103,15 @@ const char *hd_eval_quantize(Eval *e, const Op *o HD_UNUSED, const Tensor *in, T
     return NULL;
 }
 
+const char *hd_eval_requantize(Eval *e, const Op *o HD_UNUSED, const Tensor *in, Tensor *out) {
+    const int64_t n = hd_type_cols(in[0].type), rows = hd_type_rows(in[0].type);
+    const DType f32 = e->mode == EVAL_EXACT ? TY_F64 : TY_F32;
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t i = 0; i < n; i++)
+            out[0].data[i * rows + r] = hd_round(f32, in[0].data[r * n + i] * in[1].data[r]);
+    return NULL;
+}
+
 const char *hd_eval_cumsum(Eval *e HD_UNUSED, const Op *o, const Tensor *in, Tensor *out) {
     const Type *t = in[0].type;
     const int64_t axis = hd_int(&o->attrs, A_AXIS, 0), n = t->dim[axis], total = hd_type_count(t);

@@ -4,9 +4,15 @@
 //                                                %b, %t = quantize %w {out = e4m3} : e4m3[8,16], f32[8]
 //                                                %y = matmul %a, %b, %s, %t {tb, scaled, fast, out = bf16} : bf16[4,8]
 // With fp8_backward so do the products for the gradients of activations: the gradient of the result in that type times
-// the weight, which is transposed before. Those for the gradients of weights read the factors as they were. A gradient
-// is quantised where it is made, and one of equal parts part by part, with the scale of the whole row: so the kernel
-// that makes it quantises it, too.
+// the weight, which is transposed before. A gradient is quantised where it is made, and one of equal parts part by
+// part, with the scale of the whole row: so the kernel that makes it quantises it, too.
+// Those for the gradients of weights read the factors as they were, or with fp8_weight_grads what is quantised already.
+// They add over rows, so the scales of rows go into the gradient, which is rounded again with one scale for all of it;
+// the other factor is only transposed:
+//   %g = matmul %dy, %x {ta} : f32[8,16]   ->   %r = mul %s_dy, %s_x;  %t = largest of max %r, 2^-100
+//                                               %f = div %r, %t;  %d = requantize %q_dy, %f {out = e4m3} : e4m3[8,4]
+//                                               %v = transpose %q_x : e4m3[16,4]
+//                                               %g = matmul %d, %v, %t, 1 {tb, scaled} : f32[8,16]
 // A second run changes nothing.
 #include "ir/machine/arch.h"
 #include "ir/base/ints.h"
@@ -24,6 +30,7 @@ typedef struct {
     Span train;
     Places places, except;
     bool whole, backward; // a scale for all of a factor; products of the backward pass, too
+    bool weights;         // and of those for the gradients of weights
     DType gradients;      // what those make of the gradient
     Scaled *made[2];      // by value id: in e4m3, in e5m2
     Value **now;          // by value id: what replaces it, or NULL
@@ -46,16 +53,20 @@ static Value *converted(Builder *b, Value *v, DType d) {
     return v->type->dtype == d ? v : hd_build1(b, OP_CAST, v, NULL, &as, NULL);
 }
 
-// The largest |x| along `n` axes from `first` on, in f32; with `keep` they stay as axes of 1.
-static Value *largest(Builder *b, Value *v, int first, int n, bool keep) {
+// Along `n` axes from `first` on; with `keep` they stay as axes of 1.
+static Value *highest(Builder *b, Value *v, int first, int n, bool keep) {
     Ctx *cx = b->f->module->cx;
     int64_t axes[HD_MAX_RANK];
     Attrs as = {0};
     for (int i = 0; i < n; i++) axes[i] = first + i;
     hd_set_ints(cx, &as, A_AXES, n, axes);
     if (keep) hd_set_flag(cx, &as, A_KEEP);
-    Value *size = hd_build1(b, OP_ABS, v, NULL, NULL, NULL);
-    return converted(b, hd_build1(b, OP_REDUCE_MAX, size, NULL, &as, NULL), TY_F32);
+    return hd_build1(b, OP_REDUCE_MAX, v, NULL, &as, NULL);
+}
+
+// The largest |x|, in f32.
+static Value *largest(Builder *b, Value *v, int first, int n, bool keep) {
+    return converted(b, highest(b, hd_build1(b, OP_ABS, v, NULL, NULL, NULL), first, n, keep), TY_F32);
 }
 
 // As quantize does it for a row.
@@ -128,10 +139,12 @@ static Scaled quantised(Fp8 *s, Op *at, Value *v, DType d) {
     return made;
 }
 
-static Value *transposed(Fp8 *s, Op *at, Value *v) {
+static Value *transposed(Fp8 *s, Op *at, Value *v) { // as a matrix
     Builder b = hd_builder_before(at);
     Attrs as = {0};
     hd_set_ints(s->m->cx, &as, A_PERM, 2, (int64_t[]){1, 0});
+    const int64_t dim[] = {hd_type_rows(v->type), hd_type_cols(v->type)};
+    if (v->type->rank != 2) v = hd_build1(&b, OP_RESHAPE, v, NULL, NULL, hd_type(s->m->cx, v->type->dtype, 2, dim));
     return hd_build1(&b, OP_TRANSPOSE, v, NULL, &as, NULL);
 }
 
@@ -161,6 +174,59 @@ static void quantise(Fp8 *s, Op *o) {
     hd_set_word(s->m->cx, &as, A_OUT, hd_dtype_text(o->out[0]->type->dtype));
     Builder at = hd_builder_before(o);
     const Op *y = hd_build(&at, OP_MATMUL, 4, (Value *[]){qa.q, qb.q, qa.scale, qb.scale}, &as, NULL);
+    s->now[o->out[0]->id] = y->out[0];
+    hd_erase(o);
+    s->changed = true;
+}
+
+static Value *shaped(Builder *b, Value *v, const Type *t) {
+    return v->type == t ? v : hd_build1(b, OP_RESHAPE, v, NULL, NULL, t);
+}
+
+// The gradient with the scales of both factors' rows in it, as columns, and one scale for all of it. The scales of rows
+// are one row, so that one kernel finds the largest and divides by it.
+static Scaled of_columns(Op *at, Scaled dy, Scaled x) {
+    Builder b = hd_builder_before(at);
+    Ctx *cx = b.f->module->cx;
+    const Type *row = hd_type(cx, TY_F32, 2, (int64_t[]){1, hd_type_count(dy.scale->type)});
+    Value *dy_row = shaped(&b, dy.scale, row), *x_row = shaped(&b, x.scale, row);
+    Value *both = hd_build1(&b, OP_MUL, dy_row, x_row, NULL, NULL), *least = number(&b, 0x1p-100);
+    Value *scale = highest(&b, hd_build1(&b, OP_MAX, both, least, NULL, NULL), 1, 1, true);
+    Value *factors = shaped(&b, hd_build1(&b, OP_DIV, both, scale, NULL, NULL), dy.scale->type);
+    Attrs as = {0};
+    hd_set_word(cx, &as, A_OUT, hd_dtype_text(dy.q->type->dtype));
+    return (Scaled){hd_build1(&b, OP_REQUANTIZE, dy.q, factors, &as, NULL),
+                    shaped(&b, scale, hd_type(cx, TY_F32, 0, NULL))};
+}
+
+// Of a factor x transposed and dy, or of dy transposed and x.
+static void weights_gradient(Fp8 *s, Op *o) {
+    const Product p = hd_product(o);
+    if (p.m % SIDE || p.n % SIDE || p.k % SIDE) {
+        hd_error(s->m->cx, o->span.lo ? o->span : s->train,
+                 "fp8.weight_grads cannot multiply in %s: the gradient of weights of %lld x %lld adds up %lld rows, "
+                 "and %d has to divide all three; choose train.batch and seq so, or leave the place out by fp8.except",
+                 o->loc.path, ll(p.m), ll(p.n), ll(p.k), SIDE);
+        s->failed = true;
+        return;
+    }
+    const int dy = o->in[0]->def && hd_has(&o->in[0]->def->attrs, A_BWD) ? 0 : 1;
+    Scaled q[2];
+    q[dy] = quantised(s, o, o->in[dy], s->gradients), q[!dy] = quantised(s, o, o->in[!dy], TY_E4M3);
+    Builder at = hd_builder_before(o);
+    if (s->whole) {
+        q[dy].q = transposed(s, o, q[dy].q);
+    } else {
+        q[dy] = of_columns(o, q[dy], q[!dy]);
+        q[!dy].scale = number(&at, 1);
+    }
+    q[!dy].q = transposed(s, o, q[!dy].q);
+    Attrs as = hd_attrs_copy(s->m->cx, &o->attrs);
+    hd_unset(&as, A_TA);
+    hd_set_flag(s->m->cx, &as, A_TB);
+    hd_set_flag(s->m->cx, &as, A_SCALED);
+    hd_set_word(s->m->cx, &as, A_OUT, hd_dtype_text(o->out[0]->type->dtype));
+    const Op *y = hd_build(&at, OP_MATMUL, 4, (Value *[]){q[0].q, q[1].q, q[0].scale, q[1].scale}, &as, NULL);
     s->now[o->out[0]->id] = y->out[0];
     hd_erase(o);
     s->changed = true;
@@ -204,7 +270,9 @@ static void walk(Fp8 *s, Func *f, Arena *scratch) {
         if (!hd_has(&o->attrs, A_BWD)) {
             if (listed(s, o) && !hd_has(&o->attrs, A_SCALED)) forward_product(s, o);
         } else if (s->backward && listed(s, o) && !hd_has(&o->attrs, A_SCALED)) {
-            if (!hd_has(&o->attrs, A_TA) && !of_parameter(s, o->out[0]) && !unfit(s, o)) quantise(s, o);
+            const bool sums_rows = hd_has(&o->attrs, A_TA) && !hd_has(&o->attrs, A_TB) && o->kind == OP_MATMUL;
+            if (sums_rows && s->weights) weights_gradient(s, o);
+            else if (!hd_has(&o->attrs, A_TA) && !of_parameter(s, o->out[0]) && !unfit(s, o)) quantise(s, o);
         }
     }
     if (s->changed) hd_renumber(f);
@@ -235,6 +303,7 @@ static void mark_model(const Fp8 *s, Arena *scratch) { // what is rounded is ano
     add_paths(&text, "except", s->except.paths);
     if (s->whole) hd_puts(&text, " by tensors");
     if (s->backward) hd_printf(&text, " backward %s", hd_dtype_text(s->gradients));
+    if (s->weights) hd_puts(&text, " weights");
     hd_set_word(s->m->cx, &hd_config(s->m, "model")->attrs, A_FINGERPRINT,
                 hd_hash(scratch, text.text, strlen(text.text)));
 }
@@ -250,6 +319,12 @@ Change hd_pass_fp8(Module *m, PassCx *cx) {
     s.backward = *gradients && hd_dtype_parse(gradients, &s.gradients);
     if (*gradients && (!s.backward || !hd_dtype_is_fp8(s.gradients))) {
         hd_error(m->cx, s.train, "fp8_backward = %s: gradients are multiplied in e4m3 or e5m2", gradients);
+        return FAILED;
+    }
+    s.weights = strcmp(hd_word(train, A_FP8_WEIGHT_GRADS, "compute"), "compute") != 0;
+    if (s.weights && !s.backward) {
+        hd_error(m->cx, s.train, "fp8.weight_grads = fp8 multiplies gradients in the type that fp8.backward names: set "
+                                 "fp8.backward to e4m3 or e5m2");
         return FAILED;
     }
     if (!target_can(&s)) return FAILED;

@@ -43,6 +43,7 @@ static const char *const op_buffers =
     "buffer @count : i32[4] {class = optimizer}\n"
     "buffer @keys : i32[40] {class = optimizer}\n"
     "buffer @life : f32[5000] {class = gradients, transient}\n"
+    "buffer @leaf : f32[5000] {class = gradients, transient}\n"
     "buffer @saved : bf16[5000] {space = host, class = staging, transient}\n"
     "comm @self {over = [shard], on = compute}\n";
 
@@ -149,6 +150,19 @@ static const OpCase op_cases[] = {
                  "f32[37]\n  %2 = cast %0 {out = f32} : f32[37,65]\n  return %2, %1\n}"},
     {CASE_TRAIN, "(%a: $[5,3,128]) -> f32[5,3,128], f32[5,3] {\n  %0, %1 = quantize %a {out = e5m2} : e5m2[5,3,128], "
                  "f32[5,3]\n  %2 = cast %0 {out = f32} : f32[5,3,128]\n  return %2, %1\n}"},
+    // rows of bytes become columns: tiles of 128 x 128 with parts beyond the matrix, and sizes that 16 does not divide
+    {CASE_TRAIN,
+     "(%a: $[2,72,272], %f: f32[2,72], %b: $[37,65], %g: f32[37]) -> f32[272,144], f32[272,144], f32[65,37] {\n"
+     "  %0 = cast %a {out = e4m3} : e4m3[2,72,272]\n  %1 = requantize %0, %f {out = e4m3} : e4m3[272,144]\n"
+     "  %2 = reshape %0 : e4m3[144,272]\n  %3 = transpose %2 {perm = [1, 0]} : e4m3[272,144]\n"
+     "  %4 = cast %b {out = e5m2} : e5m2[37,65]\n  %5 = requantize %4, %g {out = e4m3} : e4m3[65,37]\n"
+     "  %6 = cast %1 {out = f32} : f32[272,144]\n  %7 = cast %3 {out = f32} : f32[272,144]\n"
+     "  %8 = cast %5 {out = f32} : f32[65,37]\n  return %6, %7, %8\n}"},
+    {CASE_TRAIN,
+     "(%a: $[32,160], %f: f32[32]) -> f32[160,32], f32[160,32] {\n  %0 = cast %a {out = e5m2} : e5m2[32,160]\n"
+     "  %1 = requantize %0, %f {out = e5m2} : e5m2[160,32]\n  %2 = cast %1 {out = f32} : f32[160,32]\n"
+     "  %3 = cast %a {out = e4m3} : e4m3[32,160]\n  %4 = requantize %3, %f {out = e5m2} : e5m2[160,32]\n"
+     "  %5 = cast %4 {out = f32} : f32[160,32]\n  return %2, %5\n}"},
     {CASE_TRAIN,
      "(%a: $[3,11,64], %b: $[32,64]) -> $[3,11,32] {\n  %0, %1 = quantize %a {out = e4m3} : e4m3[3,11,64], f32[3,11]\n"
      "  %2, %3 = quantize %b {out = e4m3} : e4m3[32,64], f32[32]\n  %4 = matmul %0, %2, %1, %3 {tb, scaled, out = $} : "
@@ -450,8 +464,8 @@ static const OpCase op_cases[] = {
                "f32[12], f32[5] {\n  %0 = tree_sum %a : f32[40]\n  %1 = tree_sum %b : f32[3]\n"
                "  %2 = tree_sum %c : f32\n"
                "  %3 = tree_sum %d : f32[12]\n  %4 = tree_sum %e : f32[5]\n  return %0, %1, %2, %3, %4\n}"},
-    {CASE_F32, "(%a: f32[5000]) {\n  begin {life = @life}\n  store %a {into = @life, offset = 0}\n"
-               "  reduce_scatter {buffer = @life, into = @t.grad, comm = @self, tree}\n  return\n}"},
+    {CASE_F32, "(%a: f32[5000]) {\n  begin {life = @leaf}\n  store %a {into = @leaf, offset = 0}\n"
+               "  reduce_scatter {buffer = @leaf, into = @t.grad, comm = @self, tree}\n  return\n}"},
     {CASE_F32,
      "() -> f32[8] {\n  %0 = step_scalars {counter = @step, clip = 0.0, loss_scale = 4, betas = [0.9, 0.95], lr = "
      "constant, lr_peak = 0.01} : f32[8]\n"

@@ -84,10 +84,12 @@ PROGRAMS = {
     "gpt2_f16": (F16, "90", (*GPT2, "train.precision.compute=f16")),
     "tiny_fp8": (FP8, "90", (*TINY, "train.precision.compute=f32", "train.precision.fp8=Block",
                              "train.precision.fp8.backward=e5m2")),
-    # the gradients of gate and up are quantised in two parts, by the kernel that makes them
+    # the gradients of gate and up are quantised in two parts, by the kernel that makes them, and those of weights are
+    # products of bytes
     "llama_fp8": (FP8, "90", (LLAMA[0], "vocab=256", "layers=2", "heads=2", "kv_heads=1", "dim=64", "hidden=96",
                               "seq=16", "train.batch=2", "train.precision.compute=f32", "train.products=merged",
-                              "train.precision.fp8=Block", "train.precision.fp8.backward=e4m3")),
+                              "train.precision.fp8=Block", "train.precision.fp8.backward=e4m3",
+                              "train.precision.fp8.weight_grads=fp8")),
     "tiny_fp8_bf16": (FP8_BF16, "90", (*TINY, "train.precision.compute=bf16", "train.precision.fp8=Block")),
     "gpt2_80": (BF16, "80", (*GPT2, "train.precision.compute=bf16")),
     "gpt2_long": (BF16, "80", (*GPT2[:2], "layers=1", "dim=128", "heads=2", "seq=300", "train.batch=1",

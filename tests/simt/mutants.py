@@ -46,7 +46,7 @@ PROGRAMS = {
     "attention_any": ["gpt2_odd", "tiny"],
     "cross_entropy": ["tiny_bf16", "tiny_vocab"], "embedding_grad": ["gpt2", "tiny_bf16"],
     "embedding_grad_few": ["gpt2", "tiny_bf16"], "grad_norm": ["tiny_bf16", "gpt2"], "update": ["tiny_bf16", "gpt2"],
-    "fp8": ["tiny_fp8"],
+    "fp8": ["tiny_fp8", "llama_fp8"],
     "top_k": ["moe"], "top_k_grad": ["moe"], "dispatch": ["moe"], "take": ["moe"], "combine": ["moe"],
     "combine_grad": ["moe"], "grouped": ["moe_80"], "grouped_grad": ["moe_80"], "grouped_mma": ["moe_mma"],
     "grouped_wgmma": ["moe"],

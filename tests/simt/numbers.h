@@ -33,6 +33,10 @@ inline u32 to_fp8(float v, int mantissa, int least, float largest) {
 }
 inline u32 to_e4m3(float v) { return to_fp8(v, 3, -6, 448); }
 inline u32 to_e5m2(float v) { return to_fp8(v, 2, -14, 57344); }
+inline u32 e4m3_to_f16(u32 v) { // 2^8 moves the exponent
+    if ((v & 0x7f) == 0x7f) return 0x7fff;
+    return to_f16(256 * from_f16((v & 0x7f) << 7)) | (v & 0x80) << 8;
+}
 enum Type { BF16, F16 };
 inline float from(Type t, u32 v) { return t == BF16 ? from_bf16(v & 0xffff) : from_f16(v & 0xffff); }
 } // namespace simt

@@ -51,6 +51,9 @@ PTX ptx_cvt_rn_satfinite_e4m3x2_f32(unsigned short &d, float hi, float lo) {
 PTX ptx_cvt_rn_satfinite_e5m2x2_f32(unsigned short &d, float hi, float lo) {
     d = (unsigned short)(simt::to_e5m2(hi) << 8 | simt::to_e5m2(lo));
 }
+PTX ptx_cvt_rn_f16x2_e4m3x2(unsigned &d, unsigned short v) {
+    d = simt::e4m3_to_f16(v >> 8) << 16 | simt::e4m3_to_f16(v & 0xff);
+}
 PTX ptx_cvt_f32_f16(float &d, unsigned short v) { d = simt::from_f16(v); }
 PTX ptx_max_bf16x2(unsigned &d, unsigned a, unsigned b) { // a NaN is not taken
     unsigned out = 0;

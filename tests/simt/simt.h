@@ -69,6 +69,12 @@ static inline void sincospif(float a, float *s, float *c) {
     *c = (float)cos(M_PI * (double)a);
 }
 static inline void sincospi(double a, double *s, double *c) { *s = sin(M_PI * a), *c = cos(M_PI * a); }
+static inline unsigned __byte_perm(unsigned low, unsigned high, unsigned which) {
+    const simt::u64 all = (simt::u64)high << 32 | low;
+    unsigned y = 0;
+    for (int i = 0; i < 4; i++) y |= (unsigned)(all >> 8 * (which >> 4 * i & 7) & 255) << 8 * i;
+    return y;
+}
 static inline int __popc(unsigned v) { return __builtin_popcount(v); }
 static inline int __clz(int v) { return v ? __builtin_clz((unsigned)v) : 32; }
 static inline int __ffs(int v) { return __builtin_ffs(v); }

@@ -71,3 +71,65 @@ template <int V> struct Pack<e5m2, V> {
             w[j / 4] = (j % 4 ? w[j / 4] : 0u) | pair_e5m2(j + 1 < V ? x[j + 1] : 0.0f, x[j]) << (8 * (j % 4));
     }
 };
+
+// The four numbers of a word.
+__device__ __forceinline__ void widen_word(e4m3, unsigned w, float *x) {
+#if __CUDA_ARCH__ >= 890
+#pragma unroll
+    for (int j = 0; j < 4; j += 2) {
+        unsigned both;
+        asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(both) : "h"((unsigned short)(w >> 8 * j)));
+        x[j] = widen(f16{(unsigned short)both}), x[j + 1] = widen(f16{(unsigned short)(both >> 16)});
+    }
+#else
+#pragma unroll
+    for (int j = 0; j < 4; j++) x[j] = Lane<e4m3, 4>::get(&w, j);
+#endif
+}
+__device__ __forceinline__ void widen_word(e5m2, unsigned w, float *x) {
+#pragma unroll
+    for (int j = 0; j < 4; j++) x[j] = Lane<e5m2, 4>::get(&w, j);
+}
+template <class From, class To> __device__ __forceinline__ unsigned scaled_word(unsigned w, float factor) {
+    float x[4];
+    widen_word(From{}, w, x);
+#pragma unroll
+    for (int j = 0; j < 4; j++) x[j] = times(x[j], factor);
+    Pack<To, 4>::put(&w, x);
+    return w;
+}
+
+// The transpose of a matrix of `rows` x `cols`, which 16 divides, by tiles of 128 x 128: 256 threads read 4 rows of 16
+// columns each, turn blocks of 4 x 4 bytes, and write 16 rows of 4 columns. SCALED: times the factors of rows. Words of
+// a column are in shared memory turned round by 4 for each 16 columns: without that, 8 threads of a warp share a bank.
+template <bool SCALED, class From, class To>
+__device__ __forceinline__ void turn_bytes(const From *in, const float *factor, To *out, i64 rows, i64 cols) {
+    __shared__ uint4 tile[128 * 8];
+    const i64 across = (cols + 127) / 128, row = blockIdx.x / across * 128, col = blockIdx.x % across * 128;
+    const int j = threadIdx.x % 8, i = threadIdx.x / 8;
+    if (row + 4 * i < rows && col + 16 * j < cols) {
+        Raw<From, 16> x[4];
+        float f[4];
+#pragma unroll
+        for (int k = 0; k < 4; k++) x[k].load(in + (row + 4 * i + k) * cols + col + 16 * j);
+#pragma unroll
+        for (int k = 0; k < 4; k++) f[k] = SCALED ? factor[row + 4 * i + k] : 1.0f;
+        unsigned *at = (unsigned *)tile + 16 * j * 32 + (i + 4 * j) % 32;
+#pragma unroll
+        for (int w = 0; w < 4; w++) {
+            if (SCALED) {
+#pragma unroll
+                for (int k = 0; k < 4; k++) x[k].w[w] = scaled_word<From, To>(x[k].w[w], f[k]);
+            }
+            const unsigned a = __byte_perm(x[0].w[w], x[1].w[w], 0x5140), b = __byte_perm(x[2].w[w], x[3].w[w], 0x5140);
+            const unsigned c = __byte_perm(x[0].w[w], x[1].w[w], 0x7362), d = __byte_perm(x[2].w[w], x[3].w[w], 0x7362);
+            at[(4 * w) * 32] = __byte_perm(a, b, 0x5410), at[(4 * w + 1) * 32] = __byte_perm(a, b, 0x7632);
+            at[(4 * w + 2) * 32] = __byte_perm(c, d, 0x5410), at[(4 * w + 3) * 32] = __byte_perm(c, d, 0x7632);
+        }
+    }
+    __syncthreads();
+#pragma unroll
+    for (int c = i; c < 128; c += 32)
+        if (col + c < cols && row + 16 * j < rows)
+            *(uint4 *)(out + (col + c) * rows + row + 16 * j) = tile[c * 8 + (j + c / 16) % 8];
+}
