@@ -364,6 +364,6 @@ int hd_emit_optimizer(Emit *e, const Op *o) {
               hd_emit_number(e->a, hd_emit_beta(o, 1), true));
     number(e, &t, &o->attrs, A_CLIP, "clip");
     hd_printf(&t, ", .loss_scale = %s", hd_emit_number(e->a, (double)hd_int(&o->attrs, A_LOSS_SCALE, 1), true));
-    hd_printf(&t, ", .lr = %s}", hd_emit_rate(e, &o->attrs));
+    hd_printf(&t, ", .lr = %s%s}", hd_emit_rate(e, &o->attrs), hd_has(&o->attrs, A_ON_NAN) ? ", .skips = true" : "");
     return row(e, &e->optimizers, t.text);
 }

@@ -165,6 +165,8 @@ const char *hd_rule_step_scalars(Rule *r) {
         WRONG("the gradient norm must be f32, not %s", TEXT(IN(0)));
     const char *wrong = scale_wrong(r);
     if (!wrong) wrong = points_wrong(&r->o->attrs);
+    if (strcmp(hd_word(&r->o->attrs, A_ON_NAN, "skip"), "skip") != 0) return "on_nan is skip, or absent";
+    if (hd_has(&r->o->attrs, A_ON_NAN) && !r->o->n_in) return "on_nan needs the gradient norm";
     return wrong ? wrong : hd_rule_give(r, hd_type(r->cx, TY_F32, 1, (int64_t[]){8}));
 }
 

@@ -201,6 +201,7 @@ typedef struct {
     const HdInput *inputs;
     double model_flops;                 // per step: forward and backward, causal attention at half
     HdRate lr; // for the log; a peak below 0: unknown
+    bool skips;                         // train.on_nan = skip
     int64_t seed;                       // train.seed: what --seed replaces
     int64_t loss_scale;                 // that gradients have: a power of two; 0: 1
     int n_axes, n_comms;
@@ -377,6 +378,7 @@ void hd_host_embedding_grad(HdDtype dt, int64_t rows, int64_t vocab, int64_t col
 typedef struct {
     double clip, loss_scale, beta1, beta2;
     HdRate lr;
+    bool skips; // a norm that is not finite makes the factor NaN, by which the optimizer leaves all as it is
 } HdOptimizer;
 double hd_learning_rate(const HdRate *r, double step); // counted from 1
 // sqrt of the sum of squares of n buffers, summed in fixed blocks of HD_HOST_NORM_BLOCK elements, then in block order,

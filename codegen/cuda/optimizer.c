@@ -126,6 +126,7 @@ void hd_cuda_print_step_scalars(Emit *e, const Op *o) {
         number(e, hd_float(as, A_CLIP, 0), true), scale_text(e, o), number(e, hd_emit_beta(o, 0), true),
         number(e, hd_emit_beta(o, 1), true));
     numbers = hd_sprintf(e->a, "%s#define SS_NORM %d\n", numbers, o->n_in > 0);
+    if (hd_has(as, A_ON_NAN)) numbers = hd_sprintf(e->a, "%s#define SS_SKIPS 1\n", numbers);
     if (hd_has(as, A_LR_DECAY))
         numbers = hd_sprintf(e->a, "%s#define SS_DECAY %s\n#define SS_SHAPE %d\n", numbers,
                              number(e, (double)hd_int(as, A_LR_DECAY, 0), true),

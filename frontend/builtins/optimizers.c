@@ -57,6 +57,17 @@ bool hd_optimizer_takes(const Front *f, const char *setting) {
     return false;
 }
 
+// train.on_nan = skip: where the gradient is NaN, as in every element of a step that is skipped, weights and states
+// stay.
+static void keep(Front *f, const Node *fn, int n, Value **out) {
+    Value *const gradient = f->func->args[OPT_GRADIENT];
+    Value *const nan = hd_emit(f, fn->span, OP_SUB, 2, (Value *[]){gradient, gradient}, NULL, NULL);
+    for (int k = 0; k < n; k++) {
+        Value *const old = f->func->args[k ? OPT_STATE + k - 1 : OPT_WEIGHTS];
+        out[k] = hd_emit(f, fn->span, OP_WHERE, 3, (Value *[]){nan, old, out[k]}, NULL, NULL);
+    }
+}
+
 bool hd_lower_optimizer(Front *f) {
     const Node *file = hd_parse_source(f->cx, PARSE_FILE, "optimizers", texts, strlen(texts), 1), *fn = NULL;
     const char *name = hd_settings_word(f, A_OPTIMIZER);
@@ -73,10 +84,11 @@ bool hd_lower_optimizer(Front *f) {
     f->frame = &frame;
     bind(f, fn, args);
     const Val v = hd_lower_call(f, fn, args);
-    f->frame = NULL;
     Value *out[1 + HD_MAX_STATES];
     const int n = v.kind == VAL_LIST ? v.n : 1;
     for (int k = 0; k < n && k <= HD_MAX_STATES; k++) out[k] = v.kind == VAL_LIST ? v.list[k].tensor : v.tensor;
+    if (v.kind != VAL_BAD && !strcmp(hd_settings_word(f, A_ON_NAN), "skip")) keep(f, fn, n, out);
+    f->frame = NULL;
     hd_append(f->func, hd_op_new(f->func, OP_RETURN, n, out));
     for (Op *o = f->func->first; o; o = o->next) o->loc = (Loc){0}, o->span = (Span){0};
     hd_renumber(f->func);

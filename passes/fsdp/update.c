@@ -182,7 +182,7 @@ static Value *step_scalars(Fsdp *s, Builder *b, Value *norm) {
     hd_set_word(cx, &as, A_LR, hd_word(s->train, A_LR, hd_intern(cx, "constant")));
     hd_set_float(cx, &as, A_LR_PEAK, hd_float(s->train, A_LR_PEAK, HD_DEFAULT_LR));
     static const AttrId schedule[] = {A_LR_FLOOR, A_LR_WARMUP, A_LR_TOTAL, A_LR_DECAY,
-                                      A_LR_SHAPE, A_LR_STEPS,  A_LR_RATES};
+                                      A_LR_SHAPE, A_LR_STEPS,  A_LR_RATES, A_ON_NAN};
     for (size_t i = 0; i < sizeof schedule / sizeof *schedule; i++)
         if (hd_has(s->train, schedule[i])) hd_set_attr(cx, &as, hd_attr(s->train, schedule[i]));
     return hd_build1(b, OP_STEP_SCALARS, norm, NULL, &as, NULL);
@@ -225,7 +225,7 @@ static const Turn *forward_order(Fsdp *s) {
 }
 
 const Func *hd_fsdp_update(Fsdp *s, Func *last) {
-    bool clips = hd_float(s->train, A_CLIP, 0) > 0;
+    const bool waits = hd_float(s->train, A_CLIP, 0) > 0 || hd_has(s->train, A_ON_NAN); // for the norm
     Func *f = s->several || s->micro == 1 ? last : hd_func_add(s->m, hd_free_name(s->m, "update"), false);
     if (f != last) hd_set_kind(s->m->cx, &f->attrs, KIND_UPDATE);
     Builder b = {.f = f, .before = hd_return(f)};
@@ -234,13 +234,13 @@ const Func *hd_fsdp_update(Fsdp *s, Func *last) {
         for (int i = 0; i < s->buckets.n; i++) update(s, &b, &s->buckets.at[i], scalars);
         hd_build(&b, OP_RETURN, 0, NULL, NULL, NULL);
     } else {
-        Value *scalars = step_scalars(s, &b, clips ? norm(s, &b) : NULL);
+        Value *scalars = step_scalars(s, &b, waits ? norm(s, &b) : NULL);
         const Turn *turns = forward_order(s);
         for (int i = 0; i < s->buckets.n; i++)
-            if (clips || i < s->reduced.n)
-                update(s, &b, &s->buckets.at[clips ? turns[i].bucket : s->reduced.at[i]], scalars);
+            if (waits || i < s->reduced.n)
+                update(s, &b, &s->buckets.at[waits ? turns[i].bucket : s->reduced.at[i]], scalars);
         b.loc = (Loc){0};
-        if (!clips) norm(s, &b);
+        if (!waits) norm(s, &b);
     }
     hd_renumber(f);
     return f;

@@ -13,6 +13,7 @@ static const struct { const char *attr, *name, *absent; } rows[] = {
     {"merged", "products.merged", NULL},
     {"loss_chunks", "loss_chunks", "auto"},
     {"clip", "clip", NULL},
+    {"on_nan", "on_nan", "stop"},
     {"seed", "seed", NULL},
     {"frozen_parameters", "frozen", "none"},
     {"compute", "precision.compute", "f32"},

@@ -85,6 +85,7 @@ void hd_host_step_scalars(const HdOptimizer *o, const float *norm, int32_t *step
     const double t = (double)(*step += 1), clip = norm ? o->clip : 0.0, n = norm ? (double)*norm : 0.0;
     scalars[0] = (float)hd_learning_rate(&o->lr, t);
     scalars[1] = (float)((clip > 0 && n > clip ? clip / n : 1.0) / o->loss_scale);
+    if (o->skips && !isfinite(n)) scalars[1] = (float)(n - n);
     scalars[2] = (float)(1.0 - pow(o->beta1, t));
     scalars[3] = (float)(1.0 - pow(o->beta2, t));
     scalars[4] = (float)t;

@@ -84,6 +84,7 @@ void hd_log_step(Log *l, int64_t step, float loss, float norm) {
         begin_line(l, step);
         put_number(l, step, "loss", (double)loss);
         put_number(l, step, "grad_norm", (double)norm);
+        if (l->json && p->skips && !isfinite(norm)) fputs(", \"skipped\": true", l->json);
         if (p->lr.peak >= 0) put_number(l, step, "lr", learning_rate(l, step));
         if (l->json)
             fprintf(l->json, ", \"seconds\": %.6f, \"tokens\": %lld", took,

@@ -217,6 +217,11 @@ static bool finish_step(Run *r, int64_t step) { // waits for the step's loss and
     if (!r->b->collect(r->x, v)) return false;
     if (step == r->at.step + 1) hd_log_say(&r->log, "first step done %.2f s after the start", hd_now() - r->t0);
     hd_log_step(&r->log, step, v[0], v[1]);
+    if (r->p->skips && !isfinite(v[1])) {
+        hd_log_say(&r->log, "step %lld  loss %g, gradient norm %g: skipped, the weights stay as they are",
+                   (long long)step, (double)v[0], (double)v[1]);
+        return true;
+    }
     if (!r->spoilt.step && !(isfinite(v[0]) && isfinite(v[1]))) {
         r->spoilt.step = step;
         r->spoilt.loss = v[0];

@@ -448,6 +448,7 @@ static const OpCase op_cases[] = {
 #define WSD_CASE(shape) RATE_CASE("lr = wsd, lr_peak = 0.01, lr_floor = 0.002, lr_warmup = 2, lr_total = 9, " \
                                   "lr_decay = 7, lr_shape = " shape)
     WSD_CASE("linear"), WSD_CASE("cosine"), WSD_CASE("sqrt"),
+    RATE_CASE("lr = constant, lr_peak = 0.01, on_nan = skip"),
     RATE_CASE("lr = inverse_sqrt, lr_peak = 0.01, lr_floor = 0.001, lr_warmup = 2"),
     RATE_CASE("lr = points, lr_peak = 0.5, lr_steps = [0, 2, 9], lr_rates = [0.25, 0.5, 0.125]"),
     RATE_CASE("lr = points, lr_peak = 0.5, lr_steps = [8, 9], lr_rates = [0.25, 0.5]"),

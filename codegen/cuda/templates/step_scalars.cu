@@ -3,7 +3,7 @@
 // (name), SS_KIND (0 constant, 1 linear, 2 cosine, 3 wsd, 4 inverse_sqrt, 5 points), SS_PEAK, SS_FLOOR, SS_WARMUP,
 // SS_TOTAL, SS_CLIP, SS_SCALE (of the loss), SS_BETA1, SS_BETA2 (f64 literals), SS_NORM (0: there is no norm, and no
 // clipping); for wsd SS_DECAY and SS_SHAPE (0 linear, 1 cosine, 2 sqrt), for points SS_POINTS (how many), SS_STEPS and
-// SS_RATES (lists of f64 literals). One thread.
+// SS_RATES (lists of f64 literals). SS_SKIPS: a norm that is not finite makes the factor NaN. One thread.
 extern "C" __global__ void SS_KERNEL(const float *norm, int *step, float *scalars) {
     enter();
     const double t = *step += 1;
@@ -49,6 +49,9 @@ extern "C" __global__ void SS_KERNEL(const float *norm, int *step, float *scalar
 #endif
     scalars[0] = (float)rate;
     scalars[1] = (float)((SS_CLIP > 0 && n > SS_CLIP ? SS_CLIP / n : 1.0) / SS_SCALE);
+#ifdef SS_SKIPS
+    if (n - n != 0) scalars[1] = (float)(n - n);
+#endif
     scalars[2] = (float)(1.0 - pow(SS_BETA1, t));
     scalars[3] = (float)(1.0 - pow(SS_BETA2, t));
     scalars[4] = (float)t;

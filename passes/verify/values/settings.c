@@ -61,6 +61,13 @@ static bool of_group(PlanCheck *c, const Op *o) {
     return k && hd_has(&k->symbol->attrs, A_WEIGHT_DECAY);
 }
 
+static void check_skips(PlanCheck *c, const Attrs *train, const Op *o) {
+    if (o->kind == OP_STEP_SCALARS && hd_has(&o->attrs, A_ON_NAN) != hd_has(train, A_ON_NAN))
+        hd_plan_wrong(c, o, o->span, "%s a step whose gradient norm is not finite, and config @train says %s",
+                      hd_has(&o->attrs, A_ON_NAN) ? "skips" : "does not skip",
+                      hd_has(train, A_ON_NAN) ? "on_nan = skip" : "no on_nan");
+}
+
 static void check_op(PlanCheck *c, const Attrs *train, const Op *o) {
     static const AttrId scalars[] = {A_CLIP,     A_BETAS,    A_LR,       A_LR_PEAK,  A_LR_FLOOR, A_LR_WARMUP,
                                      A_LR_TOTAL, A_LR_DECAY, A_LR_SHAPE, A_LR_STEPS, A_LR_RATES},
@@ -114,6 +121,7 @@ void hd_check_settings(PlanCheck *c) {
         for (const Op *o = f->first; o; o = o->next) {
             check_op(c, train, o);
             if (!c->train) continue;
+            check_skips(c, train, o);
             check_loss_scale(c, train, o);
             check_counter(c, o);
         }
