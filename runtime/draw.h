@@ -9,11 +9,12 @@
 #include <math.h>
 #endif
 
-enum { HD_DRAW_CONST, HD_DRAW_UNIFORM, HD_DRAW_NORMAL };
+enum { HD_DRAW_CONST, HD_DRAW_UNIFORM, HD_DRAW_NORMAL, HD_DRAW_TRUNCATED };
 typedef struct HdDraw { // elements [first, first + count) of parameter number `stream`
     uint64_t seed, stream;
     int64_t first, count;
-    double scale; // of a constant its value, of a uniform one half its width, else the standard deviation
+    double scale; // of a constant its value, of a uniform one half its width, else the standard deviation, which is
+                  // that before truncation
     int kind;
 } HdDraw;
 
@@ -75,6 +76,11 @@ static inline void hd_draw_words(const HdDraw *d, int64_t block, uint32_t word[4
 static inline float hd_draw_value(const HdDraw *d, uint32_t word) {
     const double u = ((double)word + 0.5) * 0x1p-32;
     if (d->kind == HD_DRAW_CONST) return (float)d->scale;
-    return (float)(d->scale * (d->kind == HD_DRAW_NORMAL ? hd_draw_quantile(u) : 2 * u - 1));
+    const double cut = 0.022750131948179207; // of the normal distribution lies below -2, and as much above 2
+    switch (d->kind) {
+    case HD_DRAW_NORMAL: return (float)(d->scale * hd_draw_quantile(u));
+    case HD_DRAW_TRUNCATED: return (float)(d->scale * hd_draw_quantile(cut + u * (1 - 2 * cut)));
+    default: return (float)(d->scale * (2 * u - 1));
+    }
 }
 #endif

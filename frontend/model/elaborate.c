@@ -119,23 +119,49 @@ static const struct { const char *name, *word; Takes takes; const char *what; } 
 };
 enum { INITS = sizeof inits / sizeof *inits };
 
+// Initialisers whose number follows from the sizes of a matrix [out, in], by the rule of PyTorch's function.
+static const struct { const char *name, *word; double factor; bool out; } fans[] = {
+    {"xavier", "uniform", 6, true},  // xavier_uniform_: the square root of 6 / (in + out)
+    {"kaiming", "normal", 2, false}, // kaiming_normal_: the square root of 2 / in
+};
+enum { FANS = sizeof fans / sizeof *fans };
+
 static const char *all_inits(const Front *f) {
     Out o = hd_out(f->arena);
     for (int k = 0; k < INITS; k++) {
-        hd_printf(&o, "%s%s", k == 0 ? "" : k + 1 < INITS ? ", " : " or ", inits[k].name);
+        hd_printf(&o, "%s%s", k ? ", " : "", inits[k].name);
         if (inits[k].takes) hd_printf(&o, "(%s)", inits[k].what);
     }
+    for (int k = 0; k < FANS; k++) hd_printf(&o, "%s%s", k + 1 < FANS ? ", " : " or ", fans[k].name);
     return o.text;
+}
+
+static bool no_arguments(Front *f, const Node *init, const char *name) {
+    return init->kind != N_CALL || !init->n || hd_front_error(f, init->span, "%s takes no arguments", name);
+}
+
+static bool set_fan(Front *f, Symbol *s, const Node *init, int k) {
+    if (!no_arguments(f, init, fans[k].name)) return false;
+    if (s->type->rank != 2)
+        return hd_front_error(f, init->span,
+                              "%s is for a matrix [out, in], and @%s has %d ax%s: give its number, such as "
+                              "normal(0.02)",
+                              fans[k].name, s->name, s->type->rank, s->type->rank == 1 ? "is" : "es");
+    const double fan = (double)s->type->dim[1] + (fans[k].out ? (double)s->type->dim[0] : 0);
+    hd_set_word(f->cx, &s->attrs, A_INIT, hd_intern(f->cx, fans[k].word));
+    hd_set_float(f->cx, &s->attrs, A_STD, sqrt(fans[k].factor / fan));
+    return true;
 }
 
 static bool set_init(Front *f, Instance *i, Symbol *s, const Node *init) {
     const Node *name = init->kind == N_CALL ? init->a : init;
+    for (int k = 0; name->kind == N_NAME && k < FANS; k++)
+        if (!strcmp(fans[k].name, name->name)) return set_fan(f, s, init, k);
     for (int k = 0; name->kind == N_NAME && k < INITS; k++) {
         if (strcmp(inits[k].name, name->name)) continue;
         double v = 0;
         if (inits[k].takes && !init_value(f, i, init, inits[k].name, inits[k].takes, &v)) return false;
-        if (!inits[k].takes && init->kind == N_CALL && init->n)
-            return hd_front_error(f, init->span, "%s takes no arguments", inits[k].name);
+        if (!inits[k].takes && !no_arguments(f, init, inits[k].name)) return false;
         hd_set_word(f->cx, &s->attrs, A_INIT, inits[k].word);
         if (inits[k].takes) hd_set_float(f->cx, &s->attrs, A_STD, v);
         return true;

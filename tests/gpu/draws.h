@@ -40,7 +40,8 @@ static inline int64_t draws_compare(HdExec *x, int64_t at, int64_t most) {
     static const HdDtype dtypes[] = {HD_F32, HD_BF16, HD_F16};
     static const struct { int kind; double scale; } laws[] = {{HD_DRAW_NORMAL, 0.02}, {HD_DRAW_UNIFORM, 0.125},
                                                               {HD_DRAW_CONST, 1},     {HD_DRAW_NORMAL, 1},
-                                                              {HD_DRAW_NORMAL, 1e-39}, {HD_DRAW_CONST, -0.3}};
+                                                              {HD_DRAW_NORMAL, 1e-39}, {HD_DRAW_CONST, -0.3},
+                                                              {HD_DRAW_TRUNCATED, 0.02}};
     const int64_t ranges[][2] = {{0, most}, {0, 1}, {1, 1}, {3, 2}, {2, 5}, {4, 4}, {1, most - 3}, {4099, 1021},
                                  {(1LL << 34) - 3, 999}, {(1LL << 40) + 1, 77}};
     int64_t all = 0;

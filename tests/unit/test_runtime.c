@@ -34,23 +34,23 @@ TEST(quantile_inverts_the_distribution) {
     CHECK(isfinite(least) && isfinite(most) && least < -6 && most > 6);
 }
 
-static void fill(uint64_t seed, uint64_t stream, int64_t first, int64_t count, int normal, double scale, float *out) {
-    hd_draw(&(HdDraw){seed, stream, first, count, scale, normal ? HD_DRAW_NORMAL : HD_DRAW_UNIFORM}, out);
+static void fill(uint64_t seed, uint64_t stream, int64_t first, int64_t count, int kind, double scale, float *out) {
+    hd_draw(&(HdDraw){seed, stream, first, count, scale, kind}, out);
 }
 
 TEST(fill_does_not_depend_on_the_cut) {
     enum { N = 1000 };
     float whole[N], part[N], other[N];
-    for (int normal = 0; normal < 2; normal++) {
-        fill(7, 3, 0, N, normal, 0.02, whole);
+    for (int kind = HD_DRAW_UNIFORM; kind <= HD_DRAW_TRUNCATED; kind++) {
+        fill(7, 3, 0, N, kind, 0.02, whole);
         for (int cut = 0; cut <= N; cut += 37) {
-            fill(7, 3, 0, cut, normal, 0.02, part);
-            fill(7, 3, cut, N - cut, normal, 0.02, part + cut);
+            fill(7, 3, 0, cut, kind, 0.02, part);
+            fill(7, 3, cut, N - cut, kind, 0.02, part + cut);
             CHECK(!memcmp(whole, part, sizeof whole));
         }
-        fill(7, 4, 0, N, normal, 0.02, other);
+        fill(7, 4, 0, N, kind, 0.02, other);
         CHECK(memcmp(whole, other, sizeof whole) != 0);
-        fill(8, 3, 0, N, normal, 0.02, other);
+        fill(8, 3, 0, N, kind, 0.02, other);
         CHECK(memcmp(whole, other, sizeof whole) != 0);
     }
 }
@@ -58,16 +58,21 @@ TEST(fill_does_not_depend_on_the_cut) {
 TEST(fill_has_its_moments) {
     enum { N = 200000 };
     float *v = malloc(sizeof *v * N);
-    for (int normal = 0; v && normal < 2; normal++) {
+    // 1 - 4 phi(2) / (2 Phi(2) - 1), with density phi and distribution Phi, is left by truncation at 2 of a variance
+    // of 1
+    const double variance[] = {[HD_DRAW_UNIFORM] = 4.0 / 3, [HD_DRAW_NORMAL] = 4,
+                               [HD_DRAW_TRUNCATED] = 4 * 0.773741};
+    const float most[] = {[HD_DRAW_UNIFORM] = 2, [HD_DRAW_NORMAL] = INFINITY, [HD_DRAW_TRUNCATED] = 4};
+    for (int kind = HD_DRAW_UNIFORM; v && kind <= HD_DRAW_TRUNCATED; kind++) {
         double sum = 0, squares = 0;
-        fill(42, 0, 0, N, normal, 2, v);
+        fill(42, 0, 0, N, kind, 2, v);
         for (int i = 0; i < N; i++) {
             sum += (double)v[i];
             squares += (double)v[i] * (double)v[i];
-            if (!normal) CHECK(v[i] >= -2 && v[i] <= 2);
+            CHECK(fabsf(v[i]) <= most[kind]);
         }
         CHECK(fabs(sum / N) < 0.02);
-        CHECK(fabs(squares / N - (normal ? 4.0 : 4.0 / 3)) < 0.05);
+        CHECK(fabs(squares / N - variance[kind]) < 0.05);
     }
     free(v);
 }
