@@ -337,7 +337,8 @@ const char *hd_rule_cross_entropy(Rule *r) { return cross_entropy(r, 2); }
 const char *hd_rule_cross_entropy_grad(Rule *r) {
     const char *e = cross_entropy(r, 3);
     if (e) return e;
-    if (IN(2)->rank != 0) WRONG("dloss must be a scalar, not %s", TEXT(IN(2)));
+    const Type *dloss = hd_type(r->cx, IN(0)->dtype == TY_F64 ? TY_F64 : TY_F32, 0, NULL);
+    if (IN(2) != dloss) WRONG("dloss must be a scalar, %s, not %s", TEXT(dloss), TEXT(IN(2)));
     return hd_rule_give(r, IN(0));
 }
 

@@ -88,7 +88,8 @@ const char *hd_rule_loss_part_grad(Rule *r) {
     if (e) return e;
     const Type *each = hd_type(r->cx, sums_of(IN(0)), IN(0)->rank - 1, IN(0)->dim);
     if (IN(2) != each) WRONG("the log of the sum of exp must be %s, not %s", TEXT(each), TEXT(IN(2)));
-    if (IN(3)->rank) WRONG("dloss must be a scalar, not %s", TEXT(IN(3)));
+    const Type *dloss = hd_type(r->cx, sums_of(IN(0)), 0, NULL);
+    if (IN(3) != dloss) WRONG("dloss must be a scalar, %s, not %s", TEXT(dloss), TEXT(IN(3)));
     e = rows_wrong(r, each, 5);
     return e ? e : hd_rule_give(r, IN(0));
 }

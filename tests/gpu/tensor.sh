@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Tensor parallelism on two GPUs: tests/gpu/tensor.sh [BUILD]. Needs the build folder, a C compiler and NCCL.
-# A small Llama on tensor 2, in bf16 and f32: graph none, step and unit and recompute Block have one digest, and the
-# losses of f32 are those of one GPU. Then the step of Llama 8B, T=4096: tensor 2 with B=1 and 2, beside zero3, B=1 a
-# rank. HEDDLE_LARGE=0 leaves those out. Takes 3 minutes; the large ones need 78 GiB a GPU.
+# A small Llama on tensor 2, in bf16 and f32: graph none, step and unit and recompute Block have one digest, with
+# sequence on another one, and the losses of f32 are those of one GPU. Then the step of Llama 8B, T=4096: tensor 2 with
+# B=1, also with sequence on, and B=2, beside zero3, B=1 a rank. HEDDLE_SMALL=0 and HEDDLE_LARGE=0 leave one of the two
+# out. Takes 5 minutes; the large ones need 78 GiB a GPU.
 set -u
 cd "$(dirname "$0")/../.."
 build=$(realpath "${1:-build}")
@@ -30,21 +31,27 @@ small() { # NAME RANKS SETTING...
   timeout 60 "$tmp/$name" --data="$tmp/small" --format=u16 --steps=12 --ranks="$ranks" --digest="$tmp/$name.digest" \
     > /dev/null 2> "$tmp/log" || { cat "$tmp/log"; bad=1; }
 }
+if [ "${HEDDLE_SMALL:-1}" != 0 ]; then
 for dtype in bf16 f32; do
   small "one-$dtype" 1 "train.compute=$dtype"
   for more in schedule.graph=none schedule.graph=step schedule.graph=unit schedule.recompute=Block; do
     name="$dtype-${more#schedule.}"
     small "$name" 2 "train.compute=$dtype" schedule.mesh.tensor=2 "$more"
     cmp "$tmp/$dtype-graph=none.digest" "$tmp/$name.digest" && echo "same bits: $name" || bad=1
+    small "$name-sequence" 2 "train.compute=$dtype" schedule.mesh.tensor=2 schedule.sequence=on "$more"
+    cmp "$tmp/$dtype-graph=none-sequence.digest" "$tmp/$name-sequence.digest" &&
+      echo "same bits: $name, sequence on" || bad=1
   done
 done
-python3 - "$tmp/one-f32.digest" "$tmp/f32-graph=none.digest" <<'P' || bad=1
+for two in f32-graph=none f32-graph=none-sequence; do python3 - "$tmp/one-f32.digest" "$tmp/$two.digest" <<'P' || bad=1
 import sys
 one, two = ([float.fromhex(x.split()[1]) for x in open(p) if not x.startswith("param")] for p in sys.argv[1:3])
 far = max(abs(a - b) / a for a, b in zip(one, two))
 print(f"losses in f32, 2 GPUs beside 1: at most {far:.1e} away")
 sys.exit(far > 1e-6 or len(one) != 12)
 P
+done
+fi
 large() { # NAME SETTING...
   local name=$1
   shift
@@ -59,6 +66,7 @@ P
 }
 if [ "${HEDDLE_LARGE:-1}" != 0 ]; then
   large tensor-b1 schedule.mesh.tensor=2 train.batch=1 schedule.recompute=auto
+  large sequence-b1 schedule.mesh.tensor=2 train.batch=1 schedule.recompute=auto schedule.sequence=on
   large tensor-b2 schedule.mesh.tensor=2 train.batch=2 schedule.recompute=Block
   large zero3-b1 schedule.mesh.shard=2 schedule.fsdp=zero3 schedule.fsdp.unit=Block schedule.prefetch=1 \
     schedule.recompute=auto schedule.fsdp.weights=master train.batch=1
