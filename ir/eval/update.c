@@ -126,7 +126,7 @@ const char *hd_eval_step_scalars(Eval *e, const Op *o, const Tensor *in, Tensor 
     const Attr *betas = hd_attr(&o->attrs, A_BETAS);
     out->data[0] = learning_rate(&o->attrs, t);
     out->data[1] = (clip > 0 && norm > clip ? clip / norm : 1.0) / scale_of(o);
-    if (hd_has(&o->attrs, A_ON_NAN) && !isfinite(norm)) out->data[1] = NAN;
+    if (hd_has(&o->attrs, A_ON_NAN) && !isfinite(norm)) out->data[1] = (double)NAN;
     for (int i = 0; betas && i < 2 && i < betas->n; i++) out->data[2 + i] = 1.0 - pow(betas->floats[i], t);
     out->data[4] = t;
     return NULL;
