@@ -60,6 +60,8 @@ static DType table_type(const DeviceModel *d, DType t) {
     return hd_dtype_is_fp8(rate) && !(d->peak[rate] > 0) ? TY_BF16 : rate;
 }
 
+bool hd_model_has_rate(const DeviceModel *d, DType t) { return table_type(d, t) == hd_dtype_info(t)->rate; }
+
 // What the power limit adds to work of so many operations, where the table does not say what energy it takes.
 static double sustained(const DeviceModel *d, DType t, double flops) {
     return hd_model_power(d) > 0 ? 0 : (1 / number(d, FACT_SUSTAINED) - 1) * flops / d->peak[t];

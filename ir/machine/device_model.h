@@ -36,6 +36,7 @@ double hd_model_beside(const DeviceModel *d);  // see beside-collective
 double hd_model_beside_copy(const DeviceModel *d);
 double hd_model_both_ways(const DeviceModel *d);
 int64_t hd_model_most_ranks(const DeviceModel *d, OpKind kind); // to which its lines go; more are extrapolated
+bool hd_model_has_rate(const DeviceModel *d, DType t); // false: another type's lines stand for those of products of t
 const char *hd_model_name(const DeviceModel *d);
 const char *hd_model_from(const DeviceModel *d);
 #endif

@@ -50,14 +50,36 @@ static int64_t most_ranks(const Facts *r, int64_t *table) { // of a collective o
     return most;
 }
 
-static void put_notes(const Facts *r, Out *o) {
+static bool lends_rate(const Facts *r) { // to products of FP8, from bf16
+    for (int i = 0; i < r->sim.n_actions; i++) {
+        const Op *o = r->sim.actions[i].op;
+        if (r->sim.actions[i].work != WORK_PRODUCTS) continue;
+        if (!hd_model_has_rate(r->device, o->in[0]->type->dtype)) return true;
+    }
+    return false;
+}
+
+// What the prediction rests on beside the table's lines.
+static int notes_of(const Facts *r, Arena *a, const char **notes) {
     int64_t table = 0;
     const int64_t most = most_ranks(r, &table);
+    int n = 0;
+    if (most) notes[n++] = hd_sprintf(a, "collectives among %lld ranks: the table goes to %lld", ll(most), ll(table));
+    if (lends_rate(r))
+        notes[n++] = "FP8 products at the rate of bf16: the table has no lines of FP8; they take less time";
+    if (r->sim.stuck) notes[n++] = "a wait that nothing ends";
+    return n;
+}
+enum { NOTES = 3 };
+
+static void put_notes(const Facts *r, Out *o) {
+    Arena *a = hd_arena_new();
+    const char *notes[NOTES];
+    const int n = notes_of(r, a, notes);
     hd_puts(o, "\"notes\": [");
-    if (most)
-        hd_put_json(o, "\"collectives among %lld ranks: the table goes to %lld\"", ll(most), ll(table));
-    if (r->sim.stuck) hd_put_json(o, "%s\"a wait that nothing ends\"", most ? ", " : "");
+    for (int i = 0; i < n; i++) hd_put_json(o, "%s\"%s\"", i ? ", " : "", notes[i]);
     hd_puts(o, "]");
+    hd_arena_free(a);
 }
 
 static void put_segments(const Facts *r, Out *o) {
@@ -115,7 +137,6 @@ void hd_report_predicted(const Facts *r, Out *o) {
 void hd_report_predicted_text(const Facts *r, Out *o) {
     const Simulation *s = &r->sim;
     double collectives, copies, idle;
-    int64_t table = 0;
     if (!r->device || !s->n_actions) return;
     sum_exposed(r, &collectives, &copies, &idle);
     hd_show(o, "\npredicted for %s: %.3f ms a step", hd_model_name(r->device), 1e3 * hd_step_seconds(s));
@@ -132,6 +153,9 @@ void hd_report_predicted_text(const Facts *r, Out *o) {
         hd_show(o, ", which is the limit of %.0f W: products and attention keep %.0f %% of their rate\n",
                 hd_model_power(r->device), 100 * s->rate);
     else if (s->joules > 0) hd_puts(o, "\n");
-    const int64_t most = most_ranks(r, &table);
-    if (most) hd_show(o, "collectives among %lld ranks: the table goes to %lld\n", ll(most), ll(table));
+    Arena *a = hd_arena_new();
+    const char *notes[NOTES];
+    const int n = notes_of(r, a, notes);
+    for (int i = 0; i < n; i++) hd_show(o, "%s\n", notes[i]);
+    hd_arena_free(a);
 }

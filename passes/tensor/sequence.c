@@ -63,18 +63,23 @@ static bool is_first(const Type *t, int d) { // as bytes: only dimensions of 1 s
     return true;
 }
 
-Value *hd_sequence_scatter(Partition *p, Value *terms, const Op *at) {
-    const int d = 1;
-    const bool turns = !is_first(terms->type, d);
+// A collective along dimension d. `to` is the layout that it gives along the first dimension.
+static Value *along(Partition *p, const Op *at, OpKind k, Value *x, int d, int from, int to) {
+    const bool turns = !is_first(x->type, d);
+    const int after = to == LAYOUT_WHOLE ? to : to + d;
     Attrs as = {0};
     hd_set_word(p->m->cx, &as, A_COMM, p->comm->name);
-    Value *x = turns ? turn(p, at, terms, d, true, LAYOUT_SUM) : terms;
+    if (turns) x = turn(p, at, x, d, true, from);
     const Type *t = x->type;
-    x = flatten(p, at, x, LAYOUT_SUM);
-    x = hd_partition_build(p, at, OP_REDUCE_SCATTER, x, &as, x->type, LAYOUT_SPLIT);
-    x = hd_partition_build(p, at, OP_RESHAPE, x, NULL, t, LAYOUT_SPLIT + (turns ? 0 : d));
-    if (turns) x = turn(p, at, x, d, false, LAYOUT_SPLIT + d);
+    x = flatten(p, at, x, from);
+    x = hd_partition_build(p, at, k, x, &as, x->type, to);
+    x = hd_partition_build(p, at, OP_RESHAPE, x, NULL, t, turns ? to : after);
     p->collectives++;
+    return turns ? turn(p, at, x, d, false, after) : x;
+}
+
+Value *hd_sequence_scatter(Partition *p, Value *terms, const Op *at) {
+    Value *x = along(p, at, OP_REDUCE_SCATTER, terms, 1, LAYOUT_SUM, LAYOUT_SPLIT);
     p->by_positions++;
     *hd_partition_slot(p, &p->parts, terms) = x;
     *hd_partition_slot(p, &p->parts, x) = x;
@@ -85,16 +90,7 @@ Value *hd_sequence_gather(Partition *p, Value *part, const Op *at) {
     Value *known = *hd_partition_slot(p, &p->whole, part);
     if (known) return known;
     const int d = hd_layout_at(part->layout, p->axis) - LAYOUT_SPLIT;
-    const bool turns = !is_first(part->type, d);
-    Attrs as = {0};
-    hd_set_word(p->m->cx, &as, A_COMM, p->comm->name);
-    Value *x = turns ? turn(p, at, part, d, true, LAYOUT_SPLIT) : part;
-    const Type *t = x->type;
-    x = flatten(p, at, x, LAYOUT_SPLIT);
-    x = hd_partition_build(p, at, OP_ALL_GATHER, x, &as, x->type, LAYOUT_WHOLE);
-    x = hd_partition_build(p, at, OP_RESHAPE, x, NULL, t, LAYOUT_WHOLE);
-    if (turns) x = turn(p, at, x, d, false, LAYOUT_WHOLE);
-    p->collectives++;
+    Value *x = along(p, at, OP_ALL_GATHER, part, d, LAYOUT_SPLIT, LAYOUT_WHOLE);
     *hd_partition_slot(p, &p->whole, part) = x;
     return x;
 }

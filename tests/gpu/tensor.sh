@@ -6,30 +6,12 @@
 # out. Takes 5 minutes; the large ones need 78 GiB a GPU.
 set -u
 cd "$(dirname "$0")/../.."
-build=$(realpath "${1:-build}")
-tmp=$(mktemp -d)
-trap 'rm -rf "$tmp"' EXIT
-bad=0
-python3 - "$tmp" <<'P'
-import array, random, sys
-draw = random.Random(0)
-for name, kind, vocab, n in (("large", "I", 128256, 1 << 19), ("small", "H", 500, 1 << 16)):
-    with open(f"{sys.argv[1]}/{name}", "wb") as f:
-        f.write(array.array(kind, (draw.randrange(vocab) for _ in range(n))).tobytes())
-P
-# program NAME EXAMPLE SETTING...
-program() {
-  local name=$1 example=$2 sets=() s
-  shift 2
-  for s in "$@"; do sets+=(--set "$s"); done
-  timeout 100 "$build/bin/heddlec" "examples/$example/$example.hd" --target=cuda "${sets[@]}" -o "$tmp/$name" || bad=1
-}
+. tests/gpu/two_gpus.sh "$@"
 small() { # NAME RANKS SETTING...
   local name=$1 ranks=$2
   shift 2
   program "$name" llama layers=3 dim=256 heads=4 kv_heads=2 hidden=512 vocab=512 seq=256 train.batch=2 "$@"
-  timeout 60 "$tmp/$name" --data="$tmp/small" --format=u16 --steps=12 --ranks="$ranks" --digest="$tmp/$name.digest" \
-    > /dev/null 2> "$tmp/log" || { cat "$tmp/log"; bad=1; }
+  train "$name" "$ranks" --data="$tmp/small" --format=u16 --steps=12 --digest="$tmp/$name.digest"
 }
 if [ "${HEDDLE_SMALL:-1}" != 0 ]; then
 for dtype in bf16 f32; do
@@ -52,23 +34,13 @@ sys.exit(far > 1e-6 or len(one) != 12)
 P
 done
 fi
-large() { # NAME SETTING...
-  local name=$1
-  shift
-  program "$name" llama3 size=8 seq=4096 "$@"
-  timeout 120 "$tmp/$name" --data="$tmp/large" --format=u32 --steps=16 --ranks=2 --log="$tmp/$name.jsonl" > /dev/null \
-    2> "$tmp/log" || { cat "$tmp/log"; bad=1; }
-  python3 - "$tmp/$name.jsonl" "$name" <<'P' || bad=1
-import json, statistics, sys
-rows = [r for r in map(json.loads, open(sys.argv[1])) if "seconds" in r]
-print(f"{sys.argv[2]}: {1e3 * statistics.median(r['seconds'] for r in rows[5:]):.2f} ms a step")
-P
-}
 if [ "${HEDDLE_LARGE:-1}" != 0 ]; then
-  large tensor-b1 schedule.mesh.tensor=2 train.batch=1 schedule.recompute=auto
-  large sequence-b1 schedule.mesh.tensor=2 train.batch=1 schedule.recompute=auto schedule.sequence=on
-  large tensor-b2 schedule.mesh.tensor=2 train.batch=2 schedule.recompute=Block
-  large zero3-b1 schedule.mesh.shard=2 schedule.fsdp=zero3 schedule.fsdp.unit=Block schedule.prefetch=1 \
-    schedule.recompute=auto schedule.fsdp.weights=master train.batch=1
+  tensor="llama3 size=8 seq=4096 schedule.mesh.tensor=2"
+  program tensor-b1 $tensor train.batch=1 schedule.recompute=auto
+  program sequence-b1 $tensor train.batch=1 schedule.recompute=auto schedule.sequence=on
+  program tensor-b2 $tensor train.batch=2 schedule.recompute=Block
+  program zero3-b1 llama3 size=8 seq=4096 schedule.mesh.shard=2 schedule.fsdp=zero3 schedule.fsdp.unit=Block \
+    schedule.prefetch=1 schedule.recompute=auto schedule.fsdp.weights=master train.batch=1
+  for name in tensor-b1 sequence-b1 tensor-b2 zero3-b1; do large $name; done
 fi
 exit $bad

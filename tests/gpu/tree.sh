@@ -8,29 +8,7 @@
 # ones need 78 GiB a GPU.
 set -u
 cd "$(dirname "$0")/../.."
-build=$(realpath "${1:-build}")
-tmp=$(mktemp -d)
-trap 'rm -rf "$tmp"' EXIT
-bad=0
-python3 - "$tmp" <<'P'
-import array, random, sys
-draw = random.Random(0)
-for name, kind, vocab, n in (("large", "I", 50257, 1 << 19), ("small", "H", 500, 1 << 16)):
-    with open(f"{sys.argv[1]}/{name}", "wb") as f:
-        f.write(array.array(kind, (draw.randrange(vocab) for _ in range(n))).tobytes())
-P
-# program NAME EXAMPLE SETTING...
-program() {
-  local name=$1 example=$2 sets=() s
-  shift 2
-  for s in "$@"; do sets+=(--set "$s"); done
-  timeout 100 "$build/bin/heddlec" "examples/$example/$example.hd" --target=cuda "${sets[@]}" -o "$tmp/$name" || bad=1
-}
-train() { # NAME RANKS OPTION...
-  local name=$1 ranks=$2
-  shift 2
-  timeout 100 "$tmp/$name" --ranks="$ranks" "$@" > /dev/null 2> "$tmp/log" || { tail -5 "$tmp/log"; bad=1; }
-}
+. tests/gpu/two_gpus.sh "$@"
 small() { # NAME EXAMPLE RANKS SETTING...
   local name=$1 example=$2 ranks=$3 sizes="layers=3 dim=256 heads=4 vocab=512 seq=256"
   shift 3
@@ -61,14 +39,6 @@ cmp <(grep ^param "$tmp/resumed") <(grep ^param "$tmp/llama-bf16-one.digest") &&
 fi
 zero3="schedule.mesh.shard=2 schedule.fsdp=zero3 schedule.fsdp.unit=Block schedule.prefetch=1 schedule.recompute=auto
   schedule.fsdp.weights=master train.compute=bf16"
-large() { # NAME
-  train "$1" 2 --data="$tmp/large" --format=u32 --steps=16 --log="$tmp/$1.jsonl"
-  python3 - "$tmp/$1.jsonl" "$1" <<'P' || bad=1
-import json, statistics, sys
-rows = [r for r in map(json.loads, open(sys.argv[1])) if "seconds" in r]
-print(f"{sys.argv[2]}: {1e3 * statistics.median(r['seconds'] for r in rows[5:]):.2f} ms a step")
-P
-}
 if [ "${HEDDLE_LARGE:-1}" != 0 ]; then
   for reduce in each tree; do
     program "1558M-$reduce" gpt2 layers=48 heads=25 dim=1600 seq=1024 train.batch=16 $zero3 train.reduce=$reduce
