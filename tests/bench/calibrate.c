@@ -1,12 +1,14 @@
 // Measures a machine and writes its device table (devices/README.md), in under two minutes on an H100.
 //
-//   calibrate [-o FILE] [--gpus=N] [--arch=sm_90] [--quick] [--build=FILE.so | --load=FILE.so]
+//   calibrate [-o FILE] [--gpus=N] [--arch=sm_90] [--quick] [--only=fp8]
+//             [--build=FILE.so | --load=FILE.so]
 //
 // What is measured is what runs: each case (calibrate_cases.c) is a function of a plan that this compiler makes and
 // this runtime replays as a graph; its time is that of many replays between two looks at the clock. Collectives are
 // measured among 2, 4, 8 of the GPUs, each rank a process; --gpus says how many there are (default: those of
 // /dev/nvidia*). A machine without a C compiler takes programs that --build made elsewhere: FILE.so, and FILE.so.2 and
-// so on for ranks. --quick: a few small cases, to test this program.
+// so on for ranks. --quick: a few small cases, to test this program. --only=fp8: nothing but the lines for products of
+// e4m3 on one GPU, for a table that lacks them.
 #include "tests/bench/calibrate_cases.h"
 #include "codegen/build.h"
 #include "codegen/codegen.h"
@@ -27,7 +29,7 @@
 typedef struct {
     const char *output, *arch, *build, *load;
     int gpus;
-    bool quick;
+    bool quick, only_fp8;
 } Args;
 
 static double now(void) {
@@ -143,16 +145,20 @@ static const HdFunc *function(const HdProgram *p, const char *name) {
 static bool fill(HdExec *x, const HdFunc *f) {
     enum { POOL = 1 << 22, MOST = 1 << 28 };
     static uint16_t pool[POOL];
+    static uint8_t bytes_pool[2 * POOL];
     static int32_t indices[POOL / 2]; // of rows of the tables, which have more
     for (int i = 0; !pool[POOL - 1] && i < POOL; i++) {
         pool[i] = (uint16_t)(0x3c00 | (rand() & 0x83ff)); // bf16 of 0.008 to 0.03
+        for (int k = 0; k < 2; k++) bytes_pool[2 * i + k] = (uint8_t)(0x30 + (rand() & 0x9f)); // 0.5 to 7.5
         indices[i / 2] = rand() & 0x7fff;
     }
     for (int i = 0; i < f->n_args; i++) {
         const HdTensor *t = &f->args[i];
-        size_t bytes = t->dtype == HD_BF16 ? 2 : 4;
+        size_t bytes = t->dtype == HD_BF16 ? 2 : t->dtype == HD_E4M3 ? 1 : 4;
         for (int k = 0; k < t->rank; k++) bytes *= (size_t)t->dim[k];
-        const void *from = t->dtype == HD_I32 ? (const void *)indices : pool;
+        const void *from = t->dtype == HD_I32    ? (const void *)indices
+                           : t->dtype == HD_E4M3 ? (const void *)bytes_pool
+                                                 : (const void *)pool;
         for (size_t at = 0; at < bytes && at < MOST; at += sizeof pool)
             if (!x->program->backend->write(x, t->offset + (int64_t)at, from,
                                             bytes - at < sizeof pool ? bytes - at : sizeof pool))
@@ -276,7 +282,8 @@ static void drop_fallbacks(const HdExec *h, CaseList *l) {
 
 static CaseList cases(Arena *a, const Args *args, int ranks) {
     CaseList l = {.a = a, .symbols = hd_out(a), .kernels = hd_out(a), .quick = args->quick, .ranks = ranks,
-                  .wgmma = !strcmp(args->arch, "sm_90")};
+                  .wgmma = !strcmp(args->arch, "sm_90"), .fp8 = !strcmp(args->arch, "sm_90"),
+                  .only_fp8 = args->only_fp8};
     if (ranks > 1) calibrate_ranks(&l);
     else calibrate_single(&l);
     return l;
@@ -295,8 +302,10 @@ static bool single(Ctx *cx, const Args *args, Results *r) {
     HdExec *x = p->backend->open(p, hd_world_alone(), true, false);
     if (!x) return fprintf(stderr, "error: %s\n", failure()), false;
     if (!measure_all(x, &r->single)) return false;
-    drop_fallbacks(x, &r->single);
-    r->sustained = sustained(x, args->quick);
+    if (!args->only_fp8) {
+        drop_fallbacks(x, &r->single);
+        r->sustained = sustained(x, args->quick);
+    }
     r->gpu = hd_strdup(cx->arena, p->backend->device(x));
     r->sms = ((const HdCuda *)(const void *)x)->sms;
     p->backend->close(x);
@@ -311,11 +320,14 @@ static bool read_args(Args *args, int argc, char **argv) {
         else if (!strncmp(argv[i], "--build=", 8)) args->build = argv[i] + 8;
         else if (!strncmp(argv[i], "--load=", 7)) args->load = argv[i] + 7;
         else if (!strcmp(argv[i], "--quick")) args->quick = true;
+        else if (!strcmp(argv[i], "--only=fp8")) args->only_fp8 = true;
         else {
             fprintf(stderr, "error: no option is %s; see the head of tests/bench/calibrate.c\n", argv[i]);
             return false;
         }
     }
+    if (args->only_fp8 && strcmp(args->arch, "sm_90"))
+        return fprintf(stderr, "error: --only=fp8 needs --arch=sm_90; %s has no such products\n", args->arch), false;
     return true;
 }
 
@@ -323,7 +335,7 @@ int main(int argc, char **argv) {
     Args args = {.arch = "sm_90"};
     if (!read_args(&args, argc, argv)) return 2;
     const double start = now();
-    const int gpus = args.gpus ? args.gpus : args.build ? 8 : count_gpus();
+    const int gpus = args.only_fp8 ? 1 : args.gpus ? args.gpus : args.build ? 8 : count_gpus();
     Ctx *cx = hd_ctx_new();
     Results r = {.single = cases(cx->arena, &args, 1)};
     for (int n = 2; n <= 8 && n <= gpus; n *= 2) { // first: processes must be started before this one uses CUDA
@@ -334,10 +346,11 @@ int main(int argc, char **argv) {
     }
     if (!single(cx, &args, &r)) return 1;
     if (args.build) return 0;
-    const char *text = calibrate_table(&r, cx->arena);
+    const char *text = args.only_fp8 ? calibrate_lines(&r, cx->arena) : calibrate_table(&r, cx->arena);
     fprintf(stderr, "%d cases on one GPU, %.0f s in all\n", r.single.cases.n, now() - start);
     const int wrong = args.output ? hd_write_file(args.output, text, strlen(text)) : fputs(text, stdout) < 0;
     if (wrong) fprintf(stderr, "error: cannot write %s\n", args.output ? args.output : "the table");
+    if (args.only_fp8) return wrong;
     const bool good = hd_model_parse(cx, args.output ? args.output : "the table", text, strlen(text)) != NULL;
     print_errors(cx);
     return !wrong && good ? 0 : 1;

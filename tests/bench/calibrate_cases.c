@@ -20,6 +20,9 @@ static int copies(double us) { return us < 32 ? 32 : us > 1000 ? 1 : (int)(1000 
 // --- products: m x n from 128 x 128 to 32768 x 32768, in fourfold steps
 
 static void products(CaseList *l, const char *type, double rate, double most_flops, int bytes) {
+    // those of one byte as the backward pass has them: with a scale for each row, and sums that are added up in f32
+    const bool scaled = bytes == 1;
+    const char *result = scaled ? "bf16" : type;
     const int last = l->quick ? 8 : 15;
     for (int e = 7; e <= last; e++)
         for (int ke = 6; ke <= last; ke++) {
@@ -28,8 +31,10 @@ static void products(CaseList *l, const char *type, double rate, double most_flo
             const int in = 1 << e, ik = 1 << ke;
             add(l, hd_sprintf(l->a, "product_%s_%d_%d", type, in, ik),
                 (Case){.fact = FACT_PRODUCT, .words = type, .number = n * n, .at = k,
-                       .args = hd_sprintf(l->a, "%%a: %s[%d,%d], %%b: %s[%d,%d]", type, in, ik, type, in, ik),
-                       .op = hd_sprintf(l->a, "%%r# = matmul %%a, %%b {tb} : %s[%d,%d]", type, in, in),
+                       .args = hd_sprintf(l->a, "%%a: %s[%d,%d], %%b: %s[%d,%d]%s", type, in, ik, type, in, ik,
+                                          scaled ? hd_sprintf(l->a, ", %%s: f32[%d], %%t: f32[%d]", in, in) : ""),
+                       .op = hd_sprintf(l->a, "%%r# = matmul %%a, %%b%s} : %s[%d,%d]",
+                                        scaled ? ", %s, %t {tb, scaled, out = bf16" : " {tb", result, in, in),
                        .copies = copies(3 + flops / rate)});
         }
 }
@@ -196,12 +201,24 @@ static void copies_of(CaseList *l, int e) {
 
 // --- what is measured by two things at once, or not in a graph; N_FACTS: no line by itself
 
-static void special(CaseList *l) {
+// From their difference follows what the launch of a graph costs.
+static Case few_rows(CaseList *l) {
     const char *t = "bf16[1,1024]", *args = hd_sprintf(l->a, "%%x: %s, %%y: %s", t, t);
-    const char *op = hd_sprintf(l->a, "%%r# = launch %%x, %%y {kernel = @k_rows_10} : %s", t);
-    add(l, "few", (Case){.fact = N_FACTS, .args = args, .op = op, .copies = 8});
-    add(l, "many", (Case){.fact = N_FACTS, .args = args, .op = op, .copies = 64});
-    add(l, "direct", (Case){.fact = N_FACTS, .args = args, .op = op, .copies = 64, .direct = true});
+    const char *op = hd_sprintf(l->a, "%%r# = launch %%x, %%y {kernel = @k_one_row} : %s", t);
+    kernel(l, "one_row", hd_sprintf(l->a, "%%x: %s, %%y: %s", t, t), t, 1, COLS,
+           hd_sprintf(l->a, "%%0 = add %%x, %%y : %s\n  return %%0", t));
+    const Case c = {.fact = N_FACTS, .args = args, .op = op, .copies = 8};
+    add(l, "few", c);
+    Case many = c;
+    many.copies = 64;
+    add(l, "many", many);
+    return many;
+}
+
+static void special(CaseList *l) {
+    Case direct = few_rows(l);
+    direct.direct = true;
+    add(l, "direct", direct);
     const int e = l->quick ? 12 : 26;
     hd_printf(&l->symbols, "buffer @other : f32[%d] {class = optimizer, space = host}\n", 1 << (e - 2));
     add(l, "both_ways",
@@ -221,6 +238,11 @@ static void special(CaseList *l) {
 }
 
 void calibrate_single(CaseList *l) {
+    if (l->fp8) products(l, "e4m3", 1.3e9, 5e12, 1);
+    if (l->only_fp8) {
+        few_rows(l);
+        return;
+    }
     products(l, "bf16", 7e8, 5e12, 2);
     products(l, "f32", 5e7, 2e11, 4);
     attentions(l);

@@ -23,7 +23,8 @@ typedef struct {
     Cases cases;
     Out symbols, kernels;
     bool quick; // a few small cases: for a test without a GPU
-    bool wgmma; // for sm_90
+    bool wgmma, fp8; // for sm_90
+    bool only_fp8; // products of e4m3 and nothing else
     int ranks;
 } CaseList;
 
@@ -41,4 +42,5 @@ typedef struct {
 } Results;
 // The text of the device table (calibrate_table.c).
 const char *calibrate_table(const Results *r, Arena *a);
+const char *calibrate_lines(const Results *r, Arena *a); // with only_fp8: the lines for a table
 #endif

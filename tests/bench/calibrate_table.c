@@ -135,14 +135,26 @@ static void put_collectives(Writer *w, const Results *r) {
                   12.0 + us(w, c));
 }
 
-const char *calibrate_table(const Results *r, Arena *a) {
+static Writer writer(const Results *r, Arena *a) {
     Writer w = {.a = a, .o = hd_out(a)};
     const Case *few = calibrate_find(&r->single, "few"), *many = calibrate_find(&r->single, "many");
     const double each = (many->seconds - few->seconds) / (many->copies - few->copies);
     w.gap = few->seconds - each * few->copies;
     w.gap = w.gap > 1e-7 ? w.gap : 1e-7;
+    return w;
+}
+
+const char *calibrate_lines(const Results *r, Arena *a) {
+    Writer w = writer(r, a);
+    put_lines(&w, &r->single, FACT_PRODUCT, "e4m3");
+    return w.o.text;
+}
+
+const char *calibrate_table(const Results *r, Arena *a) {
+    Writer w = writer(r, a);
     put_head(&w, r);
     hd_puts(&w.o, "# microseconds by k\n");
+    if (r->single.fp8) put_lines(&w, &r->single, FACT_PRODUCT, "e4m3");
     put_lines(&w, &r->single, FACT_PRODUCT, "bf16");
     put_lines(&w, &r->single, FACT_PRODUCT, "f32");
     hd_puts(&w.o, "# TFLOP/s by positions\n");
