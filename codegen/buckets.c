@@ -15,10 +15,14 @@ static int64_t part_offset(Emit *e, const Symbol *bucket, AttrId part, bool *sha
     return buffer_offset(e, bucket, hd_symbol_find(e->m, hd_word(&bucket->attrs, part, "")), sharded);
 }
 
+static bool stateless(const Symbol *bucket) {
+    return hd_has(&bucket->attrs, A_FROZEN) || hd_has(&bucket->attrs, A_KERNEL);
+}
+
 int hd_program_states(Emit *e) {
     const Symbol *b = e->m->symbols, *s;
     int n = 0;
-    while (b && (b->kind != SYM_BUCKET || hd_has(&b->attrs, A_FROZEN))) b = b->next;
+    while (b && (b->kind != SYM_BUCKET || stateless(b))) b = b->next;
     for (; b && (s = hd_state(e->m, &b->attrs, n)); n++) {
         const char *dot = strrchr(s->name, '.');
         hd_printf(e->c, "%s%s", n ? ", " : "static const char *const states[] = {", // of the optimizer
@@ -45,7 +49,7 @@ static void put_bucket(Emit *e, const Symbol *b) {
     for (int i = 0; i < HD_MAX_STATES; i++)
         hd_printf(e->c, "%s%lld", i ? ", " : "", ll(buffer_offset(e, b, hd_state(e->m, &b->attrs, i), &other)));
     hd_printf(e->c, "}, %lld, %lld, %s, %s, %lld, %u, %s},\n", ll(g), ll(c), yes(optimizer), yes(grad), ll(next),
-              hd_axes(&b->attrs, A_SPLIT), yes(hd_has(&b->attrs, A_FROZEN)));
+              hd_axes(&b->attrs, A_SPLIT), yes(stateless(b)));
 }
 
 int hd_program_buckets(Emit *e) {
@@ -55,7 +59,7 @@ int hd_program_buckets(Emit *e) {
         if (!n++)
             hd_puts(e->c, "static const HdBucket buckets[] = { // name, size, shard, compute dtype; bytes of master, "
                           "states, grad, compute; "
-                          "which are shards; bytes of next; the axes that split it; is it frozen\n");
+                          "which are shards; bytes of next; the axes that split it; has it no states\n");
         put_bucket(e, s);
     }
     if (n) hd_puts(e->c, "};\n\n");

@@ -157,8 +157,8 @@ static bool all_reached(Front *f) {
     bool ok = true;
     for (int k = 0; k < f->params.n && !f->stop; k++) {
         if (reached[k]) continue;
-        ok = hd_front_error(f, f->params.at[k]->span, "the loss does not depend on parameter '%s'",
-                            f->params.at[k]->name);
+        ok = hd_front_error(f, f->params.at[k]->span, "the loss does not depend on %s '%s'",
+                            hd_has(&f->params.at[k]->attrs, A_KERNEL) ? "buffer" : "parameter", f->params.at[k]->name);
     }
     return ok;
 }
@@ -174,7 +174,7 @@ static bool lower(Front *f, Node *const *sets, int n_sets) {
     if (!hd_elaborate(f)) return false;
     hd_paths_units(f);
     if (!hd_lower_loss(f) || !all_reached(f)) return false;
-    if (!hd_lower_optimizer(f) || !hd_frozen_apply(f) || !hd_groups_apply(f)) return false;
+    if (!hd_updates_check(f) || !hd_lower_optimizer(f) || !hd_frozen_apply(f) || !hd_groups_apply(f)) return false;
     hd_settings_emit(f);
     hd_facts_emit(f);
     hd_hub_emit(f);

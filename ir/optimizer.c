@@ -8,9 +8,11 @@ const char *hd_optimizer_argument(int i) {
     return names[i];
 }
 
+bool hd_is_rule(const Func *k) { return k->n_args && !strcmp(k->args[OPT_GRADIENT]->name, "total"); }
+
 Func *hd_optimizer(const Module *m) {
     Func *f = m->funcs;
-    while (f && (!f->is_kernel || hd_kind(&f->attrs) != KIND_OPTIMIZER)) f = f->next;
+    while (f && (!f->is_kernel || hd_kind(&f->attrs) != KIND_OPTIMIZER || hd_is_rule(f))) f = f->next;
     return f;
 }
 
@@ -24,7 +26,8 @@ const char *hd_optimizer_wrong(const Func *k) {
     const Op *ret = hd_return(k);
     const int states = k->n_args - OPT_STATE;
     if (states < 0 || states > HD_MAX_STATES) return "takes six numbers and at most four states";
-    for (int i = 0; i < OPT_STATE; i++)
+    if (states && hd_is_rule(k)) return "that takes total has no states";
+    for (int i = hd_is_rule(k); i < OPT_STATE; i++)
         if (strcmp(k->args[i]->name, hd_optimizer_argument(i)) != 0)
             return "takes gradient, weights, lr, decay, correction1, correction2, and then its states";
     if (!ret || ret->n_in != 1 + states) return "gives the weights and its states";

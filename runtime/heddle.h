@@ -32,7 +32,7 @@ typedef struct {
     bool optimizer_sharded, grad_sharded; // whether each holds a shard; `optimizer`: master, states and compute
     int64_t next; // byte offset of all weights, gathered, in the compute dtype; -1: none are kept between steps
     unsigned split; // the axes whose ranks share it: a bit for each
-    bool frozen; // its only storages are master, in the compute dtype, and next
+    bool stateless; // the optimizer keeps nothing for it: master, in the compute dtype, is all that a checkpoint has
 } HdBucket;
 
 // A parameter, in canonical order. One that is split along a dimension over ranks has the sizes of the part that a rank

@@ -172,18 +172,20 @@ void hd_cuda_print_update(Emit *e, const Op *o) {
                                      "#define UP_T %s\n#define UP_COMPUTE %d\n#define UP_VEC 4\n#define UP_STATES "
                                      "%d\n"
                                      "#define UP_FORMALS %s\n#define UP_LIST %s\n#define UP_DECAY %s\n"
-                                     "#define UP_RATE(lr) %s\n",
+                                     "#define UP_RATE(lr) %s\n#define UP_GIVEN(gradient) %s\n",
                                      hd_cuda_type(compute), weights != NULL, states, states ? formals.text : "",
                                      states ? list.text : "0",
                                      number(e, hd_float(&o->attrs, A_WEIGHT_DECAY, 0), false),
-                                     rate_text(e, hd_float(&o->attrs, A_LR_SCALE, 1)));
+                                     rate_text(e, hd_float(&o->attrs, A_LR_SCALE, 1)),
+                                     hd_is_rule(k) ? "(factor != factor ? factor : (gradient))"
+                                                   : "__fmul_rn(gradient, factor)");
     const char *body = hd_emit_update(e, k, "    ", "state[", "]");
     name = hd_cuda_name(e, name, hd_sprintf(e->a, "%s%s", numbers, body));
     const char *text = hd_sprintf(
         e->a,
-        "__device__ __forceinline__ void %s_one(float gradient, float &weights, float lr, float decay,\n"
+        "__device__ __forceinline__ void %s_one(float %s, float &weights, float lr, float decay,\n"
         "                                       float correction1, float correction2, float *state) {\n%s}\n%s",
-        name, body,
+        name, k->args[OPT_GRADIENT]->name, body,
         hd_cuda_template(e, "update",
                          hd_sprintf(e->a, "#define UP_KERNEL %s\n#define UP_ONE %s_one\n%s", name, name, numbers)));
     arg[0] = hd_cuda_device(e, hd_emit_buffer(e, o, hd_word(&o->attrs, A_GRADIENT, ""), 0));

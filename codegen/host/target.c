@@ -299,9 +299,11 @@ static void optimizer(Emit *e, const Func *k) {
     for (int i = 0; i < k->n_args - OPT_STATE; i++) hd_printf(o, "    float *const p%d = states[%d];\n", i, i);
     hd_puts(o, "    (void)states, (void)gradients, (void)factor, (void)lr, (void)decay;\n"
                "    (void)correction1, (void)correction2;\n"
-               "#pragma omp simd\n    for (int64_t i = 0; i < n; i++) {\n"
-               "        const float gradient = gradients[i] * factor;\n"
-               "        float weights = master[i];\n        (void)gradient;\n");
+               "#pragma omp simd\n    for (int64_t i = 0; i < n; i++) {\n");
+    hd_puts(o, hd_is_rule(k) ? "        const float total = factor != factor ? factor : gradients[i];\n"
+                               "        float weights = master[i];\n        (void)total;\n"
+                             : "        const float gradient = gradients[i] * factor;\n"
+                               "        float weights = master[i];\n        (void)gradient;\n");
     hd_puts(o, hd_emit_update(e, k, "        ", "p", "[i]"));
     hd_puts(o, "        master[i] = weights;\n    }\n}\n\n");
 }

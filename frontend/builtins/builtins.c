@@ -317,6 +317,7 @@ static Val call_cross_entropy(Front *f, BoundArgs *a) {
 #define call_top_k hd_call_top_k
 #define call_one_hot hd_call_one_hot
 #define call_take hd_call_take
+#define call_total hd_call_total
 #define call_dispatch hd_call_dispatch
 #define call_grouped hd_call_grouped
 #define call_combine hd_call_combine

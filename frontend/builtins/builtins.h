@@ -24,4 +24,5 @@ Val hd_call_take(Front *f, BoundArgs *a);
 Val hd_call_dispatch(Front *f, BoundArgs *a);
 Val hd_call_grouped(Front *f, BoundArgs *a);
 Val hd_call_combine(Front *f, BoundArgs *a);
+Val hd_call_total(Front *f, BoundArgs *a); // updates.c lowers it where it belongs
 #endif

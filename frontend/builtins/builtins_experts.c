@@ -77,3 +77,8 @@ Val hd_call_combine(Front *f, BoundArgs *a) {
     Value *in[] = {a->v[0].tensor, by->out[1], a->v[2].tensor, by->out[3]};
     return tensor(hd_emit(f, a->span, OP_COMBINE, 4, in, NULL, NULL));
 }
+
+Val hd_call_total(Front *f, BoundArgs *a) {
+    return hd_front_bad(f, a->span, "total(x) is the sum over a step, which only an update of a buffer knows: 'update "
+                                    "b = ... total(x) ...;'");
+}

@@ -59,12 +59,13 @@ bool hd_optimizer_takes(const Front *f, const char *setting) {
 
 // train.on_nan = skip: where the gradient is NaN, as in every element of a step that is skipped, weights and states
 // stay.
-static void keep(Front *f, const Node *fn, int n, Value **out) {
+void hd_optimizer_keep(Front *f, Span s, int n, Value **out) {
+    if (strcmp(hd_settings_word(f, A_ON_NAN), "skip") != 0) return;
     Value *const gradient = f->func->args[OPT_GRADIENT];
-    Value *const nan = hd_emit(f, fn->span, OP_SUB, 2, (Value *[]){gradient, gradient}, NULL, NULL);
+    Value *const nan = hd_emit(f, s, OP_SUB, 2, (Value *[]){gradient, gradient}, NULL, NULL);
     for (int k = 0; k < n; k++) {
         Value *const old = f->func->args[k ? OPT_STATE + k - 1 : OPT_WEIGHTS];
-        out[k] = hd_emit(f, fn->span, OP_WHERE, 3, (Value *[]){nan, old, out[k]}, NULL, NULL);
+        out[k] = hd_emit(f, s, OP_WHERE, 3, (Value *[]){nan, old, out[k]}, NULL, NULL);
     }
 }
 
@@ -87,7 +88,7 @@ bool hd_lower_optimizer(Front *f) {
     Value *out[1 + HD_MAX_STATES];
     const int n = v.kind == VAL_LIST ? v.n : 1;
     for (int k = 0; k < n && k <= HD_MAX_STATES; k++) out[k] = v.kind == VAL_LIST ? v.list[k].tensor : v.tensor;
-    if (v.kind != VAL_BAD && !strcmp(hd_settings_word(f, A_ON_NAN), "skip")) keep(f, fn, n, out);
+    if (v.kind != VAL_BAD) hd_optimizer_keep(f, fn->span, n, out);
     f->frame = NULL;
     hd_append(f->func, hd_op_new(f->func, OP_RETURN, n, out));
     for (Op *o = f->func->first; o; o = o->next) o->loc = (Loc){0}, o->span = (Span){0};

@@ -247,17 +247,24 @@ static bool set_over(Front *f, Instance *i, Symbol *s, const Node *shape) {
     return true;
 }
 
+// A buffer is the symbol of a parameter whose kernel hd_lower_update will say.
 static bool make_param(Front *f, Instance *i, Member *m) {
     const Node *decl = m->decl;
-    const Type *t = hd_lower_type(f, i, decl->a, TY_F32, "a parameter");
+    const bool buffer = decl->kind == N_BUFFER;
+    const char *what = buffer ? "buffer" : "parameter";
+    const Type *t = hd_lower_type(f, i, decl->a, TY_F32, buffer ? "a buffer" : "a parameter");
     if (!t) return false;
-    if (!t->rank) return hd_front_error(f, decl->span, "parameter '%s' needs at least one axis: write [1]", decl->name);
+    if (!t->rank) return hd_front_error(f, decl->span, "%s '%s' needs at least one axis: write [1]", what, decl->name);
     Symbol *s = hd_symbol_add(f->module, SYM_PARAM, join(f, i->path, decl->name), t);
     if (!s)
         // members have distinct, unreserved names
         HD_BUG("the name of parameter %s is taken", join(f, i->path, decl->name));
-    if (!set_init(f, i, s, decl->b) || !set_marks(f, s, decl) || !set_file_name(f, i, s, decl)) return false;
+    if (!set_init(f, i, s, decl->b) || (!buffer && !set_marks(f, s, decl)) || !set_file_name(f, i, s, decl))
+        return false;
     if (!set_over(f, i, s, decl->a)) return false;
+    if (buffer && hd_has(&s->attrs, A_OVER))
+        return hd_front_error(f, decl->span, "buffer '%s' cannot be split over an axis: every rank has all of it",
+                              decl->name);
     hd_set_int(f->cx, &s->attrs, A_INDEX, f->params.n);
     s->loc = (Loc){i->path[0] ? i->path : "root", f->file, hd_front_line(f, decl->span)};
     s->span = hd_front_site(f, decl->span);
@@ -397,7 +404,7 @@ static bool make_instance(Front *f, Instance *i) {
     ok &= declare_all(f, i, i->decl);
     for (int k = 0; k < i->members.n && !f->stop; k++) {
         Member *m = &i->members.at[k];
-        if (m->decl->kind == N_PARAM) ok &= make_param(f, i, m);
+        if (m->decl->kind == N_PARAM || m->decl->kind == N_BUFFER) ok &= make_param(f, i, m);
         if (m->decl->kind != N_MEMBER) continue;
         if (m->decl->a) {
             ok &= make_repeat(f, i, m);

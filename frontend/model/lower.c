@@ -2,6 +2,7 @@
 // become the ops of @loss. Within `let a = e` the ops of e carry the path of the instance and ".a", so that schedules
 // can name them.
 #include "frontend/model/sema.h"
+#include "ir/optimizer.h"
 #include <stdlib.h>
 
 static const Val bad = {0};
@@ -42,7 +43,8 @@ static Val member_value(Front *f, Member *m, Span use) {
     if (m->decl->kind == N_MODULE)
         return hd_front_bad(f, use, "'%s' is a module, not an instance of one: write 'x = %s(...);' among the members",
                             m->name, m->name);
-    if (m->decl->kind != N_PARAM || !m->param) return m->value;
+    if (!m->param) return m->value;
+    if (f->updated) return hd_updates_member(f, use, m->param);
     Attrs attrs = {0};
     hd_set_word(f->cx, &attrs, A_PARAM, m->param->name);
     Value *v = hd_emit(f, use, OP_PARAM, 0, NULL, &attrs, NULL);
@@ -256,6 +258,7 @@ static Val eval_call_in(Front *f, Instance *scope, const Node *n) {
     Val callee = bad;
     if (n->a->kind != N_NAME) return call_value(f, scope, n, hd_lower_expr(f, scope, n->a));
     if (find_name(f, scope, n->a, &callee)) return call_value(f, scope, n, callee);
+    if (f->updated && !strcmp(n->a->name, "total")) return hd_lower_total(f, scope, n);
     if (hd_builtin_exists(n->a->name)) return hd_builtin_call(f, scope, n->a->name, n);
     return unknown(f, scope, n->a);
 }
@@ -394,6 +397,8 @@ static Flow run_block(Front *f, const Node *block, Val *result) {
         if (!f->frame->caller) f->unwind = false;
         if (s->kind == N_LET) {
             flow = run_let(f, s) ? NEXT : FAILED;
+        } else if (s->kind == N_UPDATE) {
+            flow = hd_lower_update(f, s) ? NEXT : FAILED;
         } else if (s->kind == N_WHEN) {
             flow = run_when(f, s, result);
         } else {

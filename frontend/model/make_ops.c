@@ -20,7 +20,7 @@ static bool may_emit(Front *f, Span s, OpKind k) {
 }
 
 Value *hd_emit(Front *f, Span s, OpKind k, int n, Value *const *in, const Attrs *attrs, const Type *declared) {
-    if (!may_emit(f, s, k)) return NULL;
+    if (!may_emit(f, s, k) || !hd_updates_may_read(f, s, n, in)) return NULL;
     Op *o = hd_op_new(f->func, k, n, in);
     if (attrs) o->attrs = *attrs;
     const char *wrong = hd_infer(o, declared != NULL, &declared);

@@ -110,6 +110,9 @@ typedef struct Front {
     bool unwind;  // a recursion without end: evaluations end at once, up to the statement of 'loss' that began it
     int depth;    // of active evaluations
     int64_t steps; // evaluations so far
+    Symbol *updated;       // the buffer whose update is being lowered: f->func is its kernel; NULL: none
+    Func *outer;           // the function around it
+    int totals;            // total(...) in it so far
     struct Settings *settings;
     VEC(const Node *) groups; // of the optimizer, in their order
     const Node *optimizer; // its text
@@ -197,6 +200,12 @@ bool hd_lower_logits(Front *f); // logits.c: @logits, where the schedule asks fo
 bool hd_settings_optimizer(Front *f); // whether it takes what was set
 bool hd_optimizer_takes(const Front *f, const char *setting);
 bool hd_lower_optimizer(Front *f); // optimizers.c: the kernel of train.optimizer
+bool hd_lower_update(Front *f, const Node *n); // updates.c: the statement `update`
+Val hd_lower_total(Front *f, Instance *scope, const Node *call); // ... and total(x) in it
+bool hd_updates_may_read(Front *f, Span s, int n, Value *const *in); // operands of an op; outside of updates: any
+Val hd_updates_member(Front *f, Span use, const Symbol *param); // a parameter or buffer by name, in an update
+bool hd_updates_check(Front *f);               // every buffer has one
+void hd_optimizer_keep(Front *f, Span s, int n, Value **out); // optimizers.c: with on_nan = skip
 // What a function of the model returns that has no arguments. false: it has none of that name, or after reporting.
 bool hd_lower_constant(Front *f, const char *name, const Node **fn, Val *v);
 

@@ -7,7 +7,7 @@ static bool freeze(Front *f, const Node *n) {
     const char *pattern = hd_pattern(f, n);
     bool any = false;
     for (int k = 0; k < f->params.n; k++) {
-        if (!hd_pattern_names(f, pattern, f->params.at[k])) continue;
+        if (hd_has(&f->params.at[k]->attrs, A_KERNEL) || !hd_pattern_names(f, pattern, f->params.at[k])) continue;
         any = true;
         hd_set_flag(f->cx, &f->params.at[k]->attrs, A_FROZEN);
     }
@@ -47,11 +47,12 @@ static const char *names_of(Front *f) {
 
 bool hd_frozen_apply(Front *f) {
     const Paths *list = hd_settings_paths(f, A_FROZEN_PARAMETERS);
-    int frozen = 0;
+    int frozen = 0, buffers = 0;
     for (int k = 0; k < list->n; k++)
         if (!freeze(f, list->at[k])) return false;
     for (int k = 0; k < f->params.n; k++) frozen += hd_has(&f->params.at[k]->attrs, A_FROZEN);
-    if (frozen && frozen == f->params.n)
+    for (int k = 0; k < f->params.n; k++) buffers += hd_has(&f->params.at[k]->attrs, A_KERNEL);
+    if (frozen && frozen + buffers == f->params.n)
         return hd_front_error(f, f->model->span, "every parameter of %s is frozen: there is nothing to train",
                               f->model->name);
     const char *names = names_of(f);

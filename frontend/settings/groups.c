@@ -86,7 +86,7 @@ static bool apply_to(Front *f, Group *g, const char *pattern, Span at, Own *own)
     bool any = false, trained = false;
     for (int k = 0; k < f->params.n; k++) {
         const Symbol *p = f->params.at[k];
-        if (!hd_pattern_names(f, pattern, p)) continue;
+        if (hd_has(&p->attrs, A_KERNEL) || !hd_pattern_names(f, pattern, p)) continue;
         any = true;
         if (hd_has(&p->attrs, A_FROZEN)) continue;
         trained = true;

@@ -96,6 +96,7 @@ static Node *integer(Parser *p, Span s, int64_t i) {
 %token END 0 "end of the text"
 %token START_FILE "a file" START_SET "a setting"
 %token MODEL "'model'" MODULE "'module'" PARAM "'param'" FN "'fn'" LET "'let'" RETURN "'return'"
+%token BUFFER "'buffer'" UPDATE "'update'"
 %token AS "'as'" REPEAT "'repeat'" IF "'if'" ELSE "'else'"
 %token <name> TRAIN "'train'" SCHEDULE "'schedule'" NAME "a name" TEXT "a text in quotes"
 %token <i> INT "an integer"
@@ -112,8 +113,8 @@ static Node *integer(Parser *p, Span s, int64_t i) {
 %precedence UNARY
 %precedence '(' '[' '.'
 
-%type <node> file item module arguments argument_list argument members member instance param marks fn when else type
-%type <node> dims shape sizes size block statements statement names values train schedule settings setting
+%type <node> file item module arguments argument_list argument members member instance param buffer marks fn when
+%type <node> else type dims shape sizes size block statements statement names values train schedule settings setting
 %type <node> sized_arguments sized_list sized call_list call_argument expr
 %type <node> as choice other fn_arguments fn_argument_list fn_argument set
 %type <name> path
@@ -150,7 +151,7 @@ members: %empty                   { $$ = list(p, @$); }
     | members member              { $$ = add(p, $1, $2); }
     | members error ';'           { $$ = $1; }
     ;
-member: module | param | fn
+member: module | param | buffer | fn
     | NAME '=' instance ';'       { $$ = $instance; $$->name = $NAME; $$->span = @NAME; }
     | choice
     ;
@@ -167,6 +168,8 @@ instance: NAME sized_arguments as
       { $$ = repeat(p, @NAME, $expr, $as, $sized_arguments); $$->text = $NAME; }
     ;
 param: PARAM NAME ':' shape '=' expr as marks ';'  { $$ = make(p, N_PARAM, @NAME, $NAME, $shape, $expr, $as, $marks); }
+    ;
+buffer: BUFFER NAME ':' shape '=' expr as ';'      { $$ = make(p, N_BUFFER, @NAME, $NAME, $shape, $expr, $as, NULL); }
     ;
 as: %empty                        { $$ = NULL; }
     | AS TEXT                     { $$ = make(p, N_AS, @TEXT, NULL, NULL, NULL, NULL, NULL); $$->text = $TEXT; }
@@ -213,6 +216,7 @@ statements: %empty                { $$ = list(p, @$); }
     | statements error ';'        { $$ = $1; }
     ;
 statement: LET names '=' expr ';' { $$ = make(p, N_LET, @$, NULL, $expr, NULL, NULL, $names); }
+    | UPDATE NAME '=' expr ';'    { $$ = make(p, N_UPDATE, @NAME, $NAME, $expr, NULL, NULL, NULL); }
     | RETURN values ';'           { $$ = make(p, N_RETURN, @$, NULL, NULL, NULL, NULL, $values); }
     | when
     ;

@@ -158,7 +158,9 @@ const char *hd_eval_update(Eval *e, const Op *o, const Tensor *in, Tensor *out H
     const double rate = round32(e, scalars[0] * round32(e, hd_float(&o->attrs, A_LR_SCALE, 1)));
     double *v = HD_NEWN(e->arena, double, k->n_values + 1);
     for (int64_t i = 0; i < n; i++) {
-        const double given[OPT_STATE] = {round32(e, grad.data[i] * scalars[1]), part[0].data[i], rate,
+        const double total = isnan(scalars[1]) ? scalars[1] : grad.data[i];
+        const double given[OPT_STATE] = {hd_is_rule(k) ? total : round32(e, grad.data[i] * scalars[1]),
+                                         part[0].data[i], rate,
                                          i < decayed ? weight_decay : 0.0, scalars[2], scalars[3]};
         for (int a = 0; a < k->n_args; a++)
             v[k->args[a]->id] = a < OPT_STATE ? given[a] : part[1 + a - OPT_STATE].data[i];

@@ -21,6 +21,9 @@
 // are used and which has no gradient and no state. zero3 shards it, and the others keep it whole and read it in place.
 // The gradient persists across the micro-batches of a step. A step of one micro-batch makes it and uses it up: there it
 // is `transient`, a value of @micro_only from its first write to the end of the function, where --check can look at it.
+// Buffers of the language (params with `kernel`) have a bucket of the root for each kernel, @root.state, in f32, with a
+// gradient, in which what is added to them adds up, and without states: whatever module they are in, one collective
+// moves all of them.
 // Weights used in f32 need no compute weights besides the master weights. The optimizer writes master and compute
 // weights; @b.next is gathered from them, by the same step or by the next one (windows.c). With weights = master there
 // are no compute weights of a shard: a gather rounds the master weights (`out`).
@@ -86,6 +89,8 @@ static int unit_number(Fsdp *s, const char *name) {
 static const char *key_of(Fsdp *s, const char *unit, const Symbol *p) {
     Attrs rates = {0};
     if (hd_has(&p->attrs, A_FROZEN)) return hd_internf(s->m->cx, "%s frozen", unit);
+    const char *rule = hd_word(&p->attrs, A_KERNEL, NULL);
+    if (rule) return hd_internf(s->m->cx, "%s state %s", unit, rule);
     for (int i = 0; i < HD_GROUP_RATES; i++)
         if (hd_has(&p->attrs, hd_group_rates[i])) hd_set_attr(s->m->cx, &rates, hd_attr(&p->attrs, hd_group_rates[i]));
     if (!rates.n) return unit;
@@ -99,8 +104,9 @@ static FsdpBucket *bucket_of(Fsdp *s, const char *unit, bool wide, Axes own, Ptr
     const char *key = key_of(s, unit, p);
     int i = hd_ptr_get(of_unit, key);
     if (i < 0) {
-        FsdpBucket b = {.unit_name = unit, .unit = unit_number(s, unit), .weights = wide ? TY_F32 : s->compute,
-                        .frozen = hd_has(&p->attrs, A_FROZEN), .own = own};
+        const Func *rule = hd_func_find(s->m, hd_word(&p->attrs, A_KERNEL, ""));
+        FsdpBucket b = {.unit_name = unit, .unit = unit_number(s, unit), .weights = wide || rule ? TY_F32 : s->compute,
+                        .frozen = hd_has(&p->attrs, A_FROZEN), .rule = rule, .own = own};
         b.loc = (Loc){unit, p->loc.file, p->loc.line};
         hd_ptr_set(s->cx->scratch, of_unit, key, i = s->buckets.n);
         hd_push(s->cx->scratch, &s->buckets, b);
@@ -116,6 +122,7 @@ static bool collect(Fsdp *s) {
     for (int last = 0; last < 2; last++)
         for (Symbol *p = s->m->symbols; p; p = p->next) {
             if (p->kind != SYM_PARAM) continue;
+            if (hd_has(&p->attrs, A_KERNEL)) hd_set_word(cx, &p->attrs, A_UNIT, root);
             const char *unit = hd_intern(cx, hd_word(&p->attrs, A_UNIT, root));
             if ((unit == root) != (last == 1)) continue;
             if (p->type->dtype != TY_F32) {
@@ -133,7 +140,7 @@ static bool collect(Fsdp *s) {
             hd_push(s->cx->scratch, &b->items, item);
         }
     bool trained = false;
-    for (int i = 0; i < s->buckets.n; i++) trained |= !s->buckets.at[i].frozen;
+    for (int i = 0; i < s->buckets.n; i++) trained |= !s->buckets.at[i].frozen && !s->buckets.at[i].rule;
     if (!trained)
         hd_error(cx, (Span){0}, "%s: there is nothing to train",
                  s->buckets.n ? "every parameter is frozen" : "the module has no parameters");
@@ -216,7 +223,7 @@ static void add_buffers(Fsdp *s, FsdpBucket *b) {
     if (whole && s->each && s->micro > 1 && b->shards > 1)
         b->sum = add_buffer(s, b, A_GRADIENT_SUM, "sum", "gradients", TY_F32, false);
     add_levels(s, b);
-    add_states(s, b, whole);
+    if (!b->rule) add_states(s, b, whole);
 }
 
 Symbol *hd_fsdp_next(Fsdp *s, FsdpBucket *b) {
@@ -244,11 +251,13 @@ static bool place(Fsdp *s, FsdpBucket *b) {
     b->name = b->unit_name;
     for (int a = 0; a < N_AXES; a++)
         if (b->own >> a & 1) b->name = hd_internf(cx, "%s.%s", b->name, hd_axis_name(a));
-    if ((s->ranks > 1 || b->frozen) && b->weights != s->compute) b->name = hd_internf(cx, "%s.f32", b->name);
+    const bool apart = (s->ranks > 1 || b->frozen) && !b->rule;
+    if (apart && b->weights != s->compute) b->name = hd_internf(cx, "%s.f32", b->name);
     const Attrs *first = &b->items.at[0].param->attrs;
     bool group = false;
     for (int i = 0; i < HD_GROUP_RATES; i++) group |= hd_has(first, hd_group_rates[i]);
     if (b->frozen) b->name = hd_internf(cx, "%s.frozen", b->name);
+    if (b->rule) b->name = hd_internf(cx, "%s.state", b->name);
     if (group && !b->frozen) b->name = hd_internf(cx, "%s.group", b->name);
     while (!bucket_name_free(s, b->name)) b->name = hd_internf(cx, "%s.bucket", b->name);
     b->bucket = add_symbol(s, SYM_BUCKET, b->name, b->frozen ? b->weights : TY_F32, b->layout.size);
@@ -257,6 +266,7 @@ static bool place(Fsdp *s, FsdpBucket *b) {
     hd_set_word(cx, &b->bucket->attrs, A_UNIT, b->unit_name);
     hd_set_int(cx, &b->bucket->attrs, A_DECAYED, b->layout.decayed);
     if (b->frozen) hd_set_flag(cx, &b->bucket->attrs, A_FROZEN);
+    if (b->rule) hd_set_word(cx, &b->bucket->attrs, A_KERNEL, b->rule->name);
     for (int i = 0; i < HD_GROUP_RATES; i++)
         if (hd_has(first, hd_group_rates[i])) hd_set_attr(cx, &b->bucket->attrs, hd_attr(first, hd_group_rates[i]));
     hd_set_int(cx, &b->bucket->attrs, A_PADDING, b->layout.padding);

@@ -63,7 +63,7 @@ static void store_contribution(Grads *g, Op *o, PtrMap *seen) {
     Range covered = {offset, offset + hd_type_count(o->in[0]->type)};
     for (int i = 0; hd_op_param(o, i); i++) hd_ptr_set(s->cx->scratch, seen, hd_op_param(o, i), 1);
     if (!again) hd_push(s->cx->scratch, &w->covered, covered);
-    Builder at = {.f = g->f.f, .before = o, .loc = o->loc, .span = o->span, .bwd = true};
+    Builder at = {.f = g->f.f, .before = o, .loc = o->loc, .span = o->span, .bwd = hd_has(&o->attrs, A_BWD)};
     hd_fsdp_store(s, &at, o->in[0], b->gradient, offset, again || (g->whole && !b->sum && !g->f.first && !s->tree));
     w->last = o->prev;
     if (!w->first) w->first = w->last;
@@ -135,7 +135,8 @@ static void begin(Grads *g, int bucket) {
     Written *w = &g->written[bucket];
     const char **names = HD_NEWN(s->cx->scratch, const char *, g->issued.n - g->drained + 1);
     int n = g->whole ? 0 : drain(g, names); // of gradients that stay whole none ends before the optimizer
-    Builder at = {.f = g->f.f, .before = w->first, .loc = b->loc, .span = w->first->span, .bwd = true};
+    Builder at = {.f = g->f.f, .before = w->first, .loc = b->loc, .span = w->first->span,
+                  .bwd = hd_has(&w->first->attrs, A_BWD)};
     Attrs as = {0};
     hd_set_word(s->m->cx, &as, A_LIFE, b->gradient->name);
     if (n) hd_set_words(s->m->cx, &as, A_AFTER, n, names);
@@ -147,7 +148,8 @@ static void begin(Grads *g, int bucket) {
 static void zero_before(Grads *g, int bucket) {
     FsdpBucket *b = &g->s->buckets.at[bucket];
     Written *w = &g->written[bucket];
-    Builder at = {.f = g->f.f, .before = w->first, .loc = b->loc, .span = w->first->span, .bwd = true};
+    Builder at = {.f = g->f.f, .before = w->first, .loc = b->loc, .span = w->first->span,
+                  .bwd = hd_has(&w->first->attrs, A_BWD)};
     zero_gaps(g, &at, b, w);
 }
 
@@ -226,7 +228,8 @@ static void reduce_all(Grads *g) {
         if (g->stores.at[i] == w->first && (!g->whole || s->micro == 1)) begin(g, k);
         else if (g->stores.at[i] == w->first && s->ranks == 1) zero_before(g, k);
         if (g->stores.at[i] != w->last) continue;
-        Builder at = {.f = g->f.f, .before = w->last->next, .loc = b->loc, .span = w->last->span, .bwd = true};
+        Builder at = {.f = g->f.f, .before = w->last->next, .loc = b->loc, .span = w->last->span,
+                      .bwd = hd_has(&w->last->attrs, A_BWD)};
         reduce(g, b, &at);
         hd_push(s->cx->scratch, &g->issued, k);
         hd_push(s->cx->scratch, &s->reduced, k);

@@ -45,7 +45,7 @@ static void find_params(Root *r) {
     PtrMap units = {0};
     VEC(int64_t) sizes = {0};
     for (Symbol *p = r->s->m->symbols; p; p = p->next) {
-        if (p->kind != SYM_PARAM) continue;
+        if (p->kind != SYM_PARAM || hd_has(&p->attrs, A_KERNEL)) continue; // buffers move together
         const char *unit = unit_of(r, p);
         if (unit == r->root) {
             hd_ptr_set(a, &r->number, p, r->params.n);
@@ -71,7 +71,7 @@ static void find_runs(Root *r, const Func *micro) {
     bool in_root = false;
     int run = -1;
     for (const Op *o = micro->first; o; o = o->next) {
-        if (o->kind != OP_GRAD) continue;
+        if (o->kind != OP_GRAD || hd_has(&hd_op_param(o, 0)->attrs, A_KERNEL)) continue;
         const bool before = in_root;
         in_root = hd_ptr_get(&r->number, hd_op_param(o, 0)) >= 0;
         run += in_root && !before;

@@ -86,11 +86,13 @@ static void set_scale(const Fsdp *s, Attrs *as) {
     if (scale != 1) hd_set_int(s->m->cx, as, A_LOSS_SCALE, scale);
 }
 
+static bool is_counted(const FsdpBucket *b) { return !b->frozen && !b->rule; }
+
 static Value *norm_of_one_rank(Fsdp *s, Builder *b) {
     const char **grads = HD_NEWN(s->cx->scratch, const char *, s->buckets.n);
     int n = 0;
     for (int i = 0; i < s->buckets.n; i++)
-        if (!s->buckets.at[i].frozen) grads[n++] = s->buckets.at[i].grad->name;
+        if (is_counted(&s->buckets.at[i])) grads[n++] = s->buckets.at[i].grad->name;
     Attrs as = {0};
     hd_set_words(s->m->cx, &as, A_BUFFERS, n, grads);
     set_scale(s, &as);
@@ -105,7 +107,7 @@ static Value *squares(Fsdp *s, Builder *b, Axes own) {
     int found = 0;
     for (int i = 0; i < s->buckets.n; i++) {
         const Symbol *part = s->buckets.at[i].reduced;
-        if (s->buckets.at[i].own != own || s->buckets.at[i].frozen) continue;
+        if (s->buckets.at[i].own != own || !is_counted(&s->buckets.at[i])) continue;
         grads[found++] = part->name;
         n += (hd_type_count(part->type) + HD_NORM_BLOCK - 1) / HD_NORM_BLOCK;
     }
@@ -198,7 +200,7 @@ static void update(Fsdp *s, Builder *b, FsdpBucket *k, Value *scalars) {
     if (k->compute) hd_set_word(cx, &as, A_WEIGHTS, k->compute->name);
     hd_set_int(cx, &as, A_DECAYED, k->layout.decayed);
     if (s->strategy != FSDP_NONE) hd_set_int(cx, &as, A_RANKS, k->shards);
-    hd_set_word(cx, &as, A_KERNEL, s->optimizer->name);
+    hd_set_word(cx, &as, A_KERNEL, (k->rule ? k->rule : s->optimizer)->name);
     hd_set_float(cx, &as, A_WEIGHT_DECAY, hd_float(s->train, A_WEIGHT_DECAY, HD_DEFAULT_WEIGHT_DECAY));
     for (int i = 0; i < HD_GROUP_RATES; i++)
         if (hd_has(&k->bucket->attrs, hd_group_rates[i]))

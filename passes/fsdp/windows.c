@@ -4,6 +4,9 @@
 //   %w = param {param = @b.w} : f32[8,8]           %c = view {buffer = @b.compute, offset = 0} : bf16[8,8]
 //   %c = cast %w {out = bf16}                 ->
 //
+// A buffer is a view of @root.state.next, where there is one: the step that updates it gathers it. So its small bucket
+// takes no part in windows.
+//
 // Otherwise they are gathered. In zero3 a unit's weights are gathered into a transient buffer for a part of the
 // function, a window. The uses of a unit's weights, in program order, are divided into windows: forward, backward, and
 // recomputed ops where they are placed. A new window starts after uses of two other units, unless it would be gathered
@@ -82,7 +85,9 @@ static bool is_stored_cast(const FsdpBucket *b, const Op *o) {
 // --- weights that are always there
 static void param_to_views(Fsdp *s, const Uses *uses, Op *o) {
     const Symbol *p;
-    const FsdpBucket *b = hd_fsdp_owner(s, o, &p);
+    FsdpBucket *b = hd_fsdp_owner(s, o, &p);
+    b->early |= hd_fsdp_gathers(s, b);
+    const Symbol *whole = b->early ? hd_fsdp_next(s, b) : b->master;
     int64_t offset = hd_int(&p->attrs, A_OFFSET, 0);
     Builder at = {.f = o->func, .before = o, .loc = o->loc, .span = o->span, .bwd = hd_has(&o->attrs, A_BWD)};
     Value *compute = NULL, *master = NULL, *v = o->out[0];
@@ -93,7 +98,7 @@ static void param_to_views(Fsdp *s, const Uses *uses, Op *o) {
             hd_redirect(uses, user->out[0], compute);
             hd_erase(user);
         } else if (!master) {
-            master = hd_fsdp_view(s, &at, b->master, offset, v->type);
+            master = hd_fsdp_view(s, &at, whole, offset, v->type);
         }
     }
     if (master) hd_redirect(uses, v, master);
@@ -104,8 +109,10 @@ static void params_to_views(Fsdp *s, Func *f) { // of those that are not gathere
     Uses uses = hd_uses(f, s->cx->scratch);
     const Symbol *p;
     VEC(Op *) params = {0};
-    for (Op *o = f->first; o; o = o->next)
-        if (o->kind == OP_PARAM && !hd_fsdp_gathers(s, hd_fsdp_owner(s, o, &p))) hd_push(s->cx->scratch, &params, o);
+    for (Op *o = f->first; o; o = o->next) {
+        const FsdpBucket *b = o->kind == OP_PARAM ? hd_fsdp_owner(s, o, &p) : NULL;
+        if (b && (b->rule || !hd_fsdp_gathers(s, b))) hd_push(s->cx->scratch, &params, o);
+    }
     for (int i = 0; i < params.n; i++) param_to_views(s, &uses, params.at[i]);
 }
 

@@ -4,9 +4,12 @@
 //   func @micro(%x, %y) { %w = param @w; %z = matmul %x, %w; %d = const scale/micro {per_rank, bwd}
 //                         %l, %dz = cross_entropy_grad %z, %y, %d {bwd}
 //                         %dw = matmul %x, %dz {ta, bwd}; grad %dw {param = @w, bwd}; return %l }
-// Only values that a parameter reaches get a gradient; a frozen one counts as data. Every contribution to a parameter
-// is a `grad` op of its own, made as soon as it is known: a weight gradient never waits for the end of the pass.
+// Only values that a parameter reaches get a gradient; a frozen one and a buffer count as data. What is added to a
+// buffer is a `grad` of the forward pass, which the function of kind micro alone keeps. Every contribution to a
+// parameter is a `grad` op of its own, made as soon as it is known: a weight gradient never waits for the end of the
+// pass.
 #include "passes/tensor/autodiff.h"
+#include "ir/optimizer.h"
 #include "ir/random.h"
 #include "ir/shapes.h"
 #include "passes/pass.h"
@@ -87,9 +90,13 @@ static void end_slice(Autodiff *d, const Op *o) {
 }
 
 // --- the walk
+static bool is_trained(const Symbol *param) {
+    return !hd_has(&param->attrs, A_FROZEN) && !hd_has(&param->attrs, A_KERNEL);
+}
+
 static void find_active(Autodiff *d, const Func *f) {
     for (const Op *o = f->first; o; o = o->next) {
-        bool active = o->kind == OP_PARAM && !hd_has(&hd_op_param(o, 0)->attrs, A_FROZEN);
+        bool active = o->kind == OP_PARAM && is_trained(hd_op_param(o, 0));
         for (int i = 0; i < o->n_in; i++) active |= d->active[o->in[i]->id];
         for (int i = 0; i < o->n_out; i++)
             d->active[o->out[i]->id] =
@@ -317,6 +324,9 @@ static const char *fingerprint(const Module *m, const Func *loss, Arena *a) {
             hd_printf(&text, " %d: %s", o->out[i]->id, hd_type_text(m->cx, o->out[i]->type));
         hd_puts(&text, "\n");
     }
+    for (const Func *k = m->funcs; k; k = k->next)
+        for (const Op *o = k->is_kernel && hd_is_rule(k) ? k->first : NULL; o; o = o->next)
+            put_computation(&text, o), hd_puts(&text, "\n");
     return hd_hash(a, text.text, text.n);
 }
 
@@ -353,7 +363,15 @@ static void set_fingerprint(Module *m, Func *loss, Arena *a) {
     hd_set_word(m->cx, &model->attrs, A_IDENTITY, identity(m, loss, a));
 }
 
+static void drop_totals(Func *f) {
+    for (Op *o = f->first, *next; o; o = next) {
+        next = o->next;
+        if (o->kind == OP_GRAD) hd_erase(o);
+    }
+}
+
 static void evaluates(Func *f) { // nothing is trained by it
+    drop_totals(f);
     drop_dropouts(f);
     drop_stops(f, true);
     hd_renumber(f);

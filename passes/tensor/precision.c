@@ -22,7 +22,7 @@ typedef struct {
     Value **narrowed;  // by id: the value in the compute dtype
     VEC(Value *) params; // the first cast of each parameter,
     PtrMap known;        // and where it is, by the parameter's name
-    bool changed;
+    bool changed, failed;
 } Lowering;
 
 static bool wide(const Value *v) { return v->type->dtype == TY_F32; }
@@ -75,7 +75,7 @@ static const char *param_of(const Op *o) { return hd_word(&o->attrs, A_PARAM, ""
 
 static void lower_param(Lowering *l, Op *o) {
     Value *v = o->out[0];
-    if (!wide(v)) return;
+    if (!wide(v) || hd_has(&hd_op_param(o, 0)->attrs, A_KERNEL)) return; // a buffer stays exact
     const bool alone = !hd_has(&o->attrs, A_ALSO);
     int first = alone ? hd_ptr_get(&l->known, param_of(o)) : -1; // names are interned
     if (first >= 0) {                               // a parameter read again: the first cast serves
@@ -165,12 +165,21 @@ static void infer_again(Lowering *l, Op *o) {
     l->changed |= o->n_out && o->out[0]->type != before;
 }
 
+// Counts add up exactly in f32, and not in fewer bits.
+static void check_total(Lowering *l, const Op *o) {
+    if (!hd_has(&hd_op_param(o, 0)->attrs, A_KERNEL) || wide(o->in[0])) return;
+    l->failed = !hd_error(l->m->cx, o->span,
+                          "what is added to buffer @%s is computed in %s, which does not hold it exactly: make it of "
+                          "counts, or of operands in float(...)", hd_op_param(o, 0)->name, hd_dtype_text(l->compute));
+}
+
 static void lower_op(Lowering *l, Op *o) {
     for (int i = 0; i < o->n_in; i++)
         if (o->in[i]->id < l->n_before && l->now[o->in[i]->id]) o->in[i] = l->now[o->in[i]->id];
     if (o->kind == OP_PARAM) {
         lower_param(l, o);
     } else if (o->kind == OP_GRAD) {
+        check_total(l, o);
         o->in[0] = widen(l, o, o->in[0]);
     } else if (hd_op_is(o, TRAIT_RETURN)) {
         for (int i = 0; i < o->n_in; i++) {
@@ -183,7 +192,7 @@ static void lower_op(Lowering *l, Op *o) {
     }
 }
 
-static bool lower_func(Module *m, Func *f, DType compute, Arena *scratch) {
+static Change lower_func(Module *m, Func *f, DType compute, Arena *scratch) {
     Lowering l = {.m = m, .f = f, .scratch = scratch, .compute = compute, .n_before = f->n_values};
     l.uses = hd_uses(f, scratch);
     l.now = HD_NEWN(scratch, Value *, f->n_values);
@@ -197,7 +206,7 @@ static bool lower_func(Module *m, Func *f, DType compute, Arena *scratch) {
         lower_op(&l, o);
     }
     if (l.changed) hd_renumber(f);
-    return l.changed;
+    return l.failed ? FAILED : l.changed ? CHANGED : UNCHANGED;
 }
 
 // The casts that the pass has to leave alone: from now on they are like others.
@@ -222,8 +231,11 @@ Change hd_pass_precision(Module *m, PassCx *cx) {
     }
     bool changed = drop_wide(m);
     if (compute == TY_F32) return changed ? CHANGED : UNCHANGED;
-    for (Func *f = m->funcs; f; f = f->next)
-        if (!f->is_kernel) changed |= lower_func(m, f, compute, cx->scratch);
+    for (Func *f = m->funcs; f; f = f->next) {
+        const Change done = f->is_kernel ? UNCHANGED : lower_func(m, f, compute, cx->scratch);
+        if (done == FAILED) return FAILED;
+        changed |= done == CHANGED;
+    }
     const char *exact = hd_fingerprint(m);
     if (changed && exact) { // what is rounded is another model
         const char *rounded = hd_sprintf(cx->scratch, "%s in %s", exact, word);

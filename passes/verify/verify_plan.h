@@ -76,6 +76,10 @@ const Symbol *hd_plan_param_at(const BucketParts *k, int64_t lo, int64_t hi);
 int64_t hd_plan_parts(const PlanCheck *c, const BucketParts *k, const Symbol *b);
 const char *hd_plan_part_text(int part);                        // "master_weights", "state"
 bool hd_plan_is_loss(const Symbol *step, const Symbol *s);       // where a step keeps its loss, or a level of it
+// The kernel of a bucket of buffers of the model; NULL: it has parameters.
+static inline const char *hd_plan_rule(const BucketParts *k) {
+    return k ? hd_word(&k->symbol->attrs, A_KERNEL, NULL) : NULL;
+}
 bool hd_plan_is_weights(const PlanCheck *c, const Symbol *s); // a buffer that holds weights, kept or gathered
 // Bytes [lo, hi) and what guards them: all that belongs to a storage.
 void hd_plan_guarded(const PlanCheck *c, int64_t *lo, int64_t *hi);

@@ -17,7 +17,7 @@ typedef enum {
 } HdRole;
 // A checkpoint holds so many: the master weights and the states of the optimizer.
 static inline int hd_saved_roles(const HdProgram *p) { return HD_STATE + p->n_states; }
-// A frozen parameter has no states, and its weights are saved as they are stored.
+// A frozen parameter and a buffer have no states, and are saved as they are stored.
 bool hd_saves(const HdProgram *p, const HdParam *q, int role);
 enum { HD_WEIGHT_ROLES = 3 };
 extern const HdRole hd_weight_roles[HD_WEIGHT_ROLES]; // master, compute and next: those that hold the same values

@@ -16,7 +16,7 @@ const char *hd_saved_name(const HdProgram *p, int role, const char *of, char *na
 }
 
 bool hd_saves(const HdProgram *p, const HdParam *q, int role) {
-    return role == HD_MASTER || !p->buckets[q->bucket].frozen;
+    return role == HD_MASTER || !p->buckets[q->bucket].stateless;
 }
 
 static const HdBucket *bucket(const HdExec *x, const HdParam *q) { return &x->program->buckets[q->bucket]; }
@@ -52,7 +52,7 @@ HdSpan hd_span(const HdExec *x, const HdParam *q, HdRole role) {
 }
 
 HdDtype hd_stored_as(const HdBucket *b, HdRole role) {
-    return role == HD_COMPUTE || role == HD_NEXT || b->frozen ? b->compute_dtype : HD_F32;
+    return role == HD_COMPUTE || role == HD_NEXT || b->stateless ? b->compute_dtype : HD_F32;
 }
 
 int64_t hd_place(const HdExec *x, const HdParam *q, HdRole role, int64_t element) {

@@ -106,17 +106,18 @@ def mixtral_router(logits, s):
     return chosen, [softmax([row[e] for e in c]) for row, c in zip(logits, chosen)], 0.02, [*map(softmax, logits)], 0
 
 
-def deepseek_router(logits, s):
+def deepseek_router(logits, s, bias):
     chosen, weights, shares, size = [], [], [], s["experts"] // s["groups"]
     for row in logits:
         score = [1 / (1 + math.exp(-v)) for v in row]
-        groups = [sum(sorted(score[g * size : (g + 1) * size])[-2:]) for g in range(s["groups"])]
+        biased = [v + b for v, b in zip(score, bias)]
+        groups = [sum(sorted(biased[g * size : (g + 1) * size])[-2:]) for g in range(s["groups"])]
         kept = largest(groups, s["best"])
-        c = largest([v if e // size in kept else -1 for e, v in enumerate(score)], s["active"])
+        c = largest([v if e // size in kept else -1e9 for e, v in enumerate(biased)], s["active"])
         chosen.append(c)
         weights.append([2.5 * score[e] / sum(score[e] for e in c) for e in c])
         shares.append([v / sum(score) for v in score])
-    return chosen, weights, 0.001 / s["active"], shares, 0
+    return chosen, weights, 0.0001 / s["active"], shares, 0
 
 
 ROUTERS = {"olmoe": olmoe_router, "mixtral": mixtral_router, "deepseek": deepseek_router}
@@ -125,7 +126,8 @@ ROUTERS = {"olmoe": olmoe_router, "mixtral": mixtral_router, "deepseek": deepsee
 def experts(model, x, w, s):
     """The MLPs of the chosen experts, and the router's loss."""
     n, dim, inner = s["experts"], s["dim"], s["inner"]
-    chosen, weights, balance, shares, more = ROUTERS[model](linear(x, w("router.weight"), n), s)
+    biases = [w("router.bias")] if model == "deepseek" else []
+    chosen, weights, balance, shares, more = ROUTERS[model](linear(x, w("router.weight"), n), s, *biases)
     used = [sum(e in c for c in chosen) / len(x) for e in range(n)]
     loss = balance * n * math.fsum(u * sum(row[e] for row in shares) / len(x) for e, u in enumerate(used)) + more
     part = lambda name, e: w(f"mlp.{name}")[e * inner * dim : (e + 1) * inner * dim]

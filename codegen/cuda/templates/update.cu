@@ -3,7 +3,7 @@
 // Written before this text: UP_KERNEL (name), UP_ONE (function of one element), UP_T (type of the compute weights),
 // UP_COMPUTE (1: they are apart from the master weights), UP_VEC (4, or 1 where a buffer is not aligned), UP_STATES,
 // UP_FORMALS and UP_LIST (the states, as further arguments), UP_DECAY (an f32 literal), UP_RATE (the rate of
-// these parameters from that of the step). Grid
+// these parameters from that of the step), UP_GIVEN (what UP_ONE takes of a gradient, by `factor`). Grid
 // (ceil(count / (256 * UP_VEC)), 1, 1), 256 threads. Elements [0, decayed) decay.
 extern "C" __global__ void __launch_bounds__(256)
     UP_KERNEL(const float *grad, float *master, UP_T *compute, const float *scalars, i64 count,
@@ -25,7 +25,7 @@ extern "C" __global__ void __launch_bounds__(256)
 #pragma unroll
             for (int k = 0; k < UP_STATES; k++) one[k] = s[k].at(j);
             y[j] = p.at(j);
-            UP_ONE(__fmul_rn(g.at(j), factor), y[j], rate, at + j < decayed ? UP_DECAY : 0.0f, c1, c2, one);
+            UP_ONE(UP_GIVEN(g.at(j)), y[j], rate, at + j < decayed ? UP_DECAY : 0.0f, c1, c2, one);
 #pragma unroll
             for (int k = 0; k < UP_STATES; k++) ys[k][j] = one[k];
         }
@@ -40,7 +40,7 @@ extern "C" __global__ void __launch_bounds__(256)
     for (i64 i = at; i < count; i++) {
         float y = master[i], one[UP_STATES + 1];
         for (int k = 0; k < UP_STATES; k++) one[k] = states[k][i];
-        UP_ONE(__fmul_rn(grad[i], factor), y, rate, i < decayed ? UP_DECAY : 0.0f, c1, c2, one);
+        UP_ONE(UP_GIVEN(grad[i]), y, rate, i < decayed ? UP_DECAY : 0.0f, c1, c2, one);
         master[i] = y;
         for (int k = 0; k < UP_STATES; k++) states[k][i] = one[k];
 #if UP_COMPUTE

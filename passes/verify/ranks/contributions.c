@@ -73,7 +73,8 @@ static void check_end(Flow *w) {
         if (updated && hd_has(&k->symbol->attrs, A_FROZEN))
             hd_plan_wrong(c, updated, updated->span, "updates bucket @%s, which is frozen", k->symbol->name);
         if (k->size == 0 || (!k->part[PART_GRAD] && !updated)) continue;
-        if (!updated && alone && !k->part[PART_STATE]) continue; // a part of a plan, without an optimizer
+        const bool part = alone && !k->part[PART_STATE] && !hd_plan_rule(k); // of a plan, without an optimizer
+        if (!updated && part) continue;
         if (!updated) {
             hd_plan_wrong(c, NULL, w->f->span, "no op updates bucket @%s", k->symbol->name);
             continue;

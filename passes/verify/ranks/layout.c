@@ -163,6 +163,25 @@ static void check_rates(PlanCheck *c, const Symbol *bucket, const Symbol *p) {
     }
 }
 
+// All params of a bucket are buffers of its kernel, or none is a buffer. The kernel keeps no states.
+static void check_rule(PlanCheck *c, const BucketParts *k) {
+    const char *rule = hd_plan_rule(k);
+    const Func *kernel = rule ? hd_func_find(c->m, rule) : NULL;
+    for (int i = 0; i < k->items.n; i++) {
+        const char *of = hd_word(&k->items.at[i]->attrs, A_KERNEL, NULL);
+        if (!of != !rule || (of && strcmp(of, rule) != 0))
+            hd_plan_wrong(c, NULL, k->items.at[i]->span, "parameter @%s has kernel %s%s, and its bucket @%s %s%s",
+                          k->items.at[i]->name, of ? "@" : "", of ? of : "none", k->symbol->name, rule ? "@" : "",
+                          rule ? rule : "none");
+    }
+    if (rule && (!kernel || !kernel->is_kernel || hd_kind(&kernel->attrs) != KIND_OPTIMIZER || !hd_is_rule(kernel)))
+        hd_plan_wrong(c, NULL, k->symbol->span, "bucket @%s has kernel @%s, which is not the rule of a buffer",
+                      k->symbol->name, rule);
+    if (rule && (k->part[PART_STATE] || k->part[PART_COMPUTE]))
+        hd_plan_wrong(c, NULL, k->symbol->span, "bucket @%s holds buffers and has states or compute weights",
+                      k->symbol->name);
+}
+
 // All parameters of a bucket are frozen or none is. What is frozen has weights and nothing else.
 static void check_frozen(PlanCheck *c, const BucketParts *k, bool frozen) {
     static const int none[] = {PART_STATE, PART_GRAD, PART_SUM, PART_LEVEL, PART_COMPUTE};
@@ -201,6 +220,7 @@ static void check_bucket(PlanCheck *c, const BucketParts *k) {
     }
     for (int i = 0; i < k->items.n; i++) check_rates(c, s, k->items.at[i]);
     check_frozen(c, k, frozen);
+    check_rule(c, k);
 }
 
 static void check_items(PlanCheck *c, const BucketParts *k) {

@@ -90,6 +90,15 @@ static void check_rates(Flow *w, const Op *o, const Symbol *bucket) {
                       hd_float(should, A_WEIGHT_DECAY, decay));
 }
 
+// Buffers of the model have their bucket's kernel, which program.c compares with what their params declare, and
+// parameters another one.
+static bool check_kernel(Flow *w, const Op *o, const Symbol *bucket) {
+    const char *rule = hd_word(&bucket->attrs, A_KERNEL, NULL), *is = hd_word(&o->attrs, A_KERNEL, "");
+    if (rule ? !strcmp(is, rule) : !hd_is_rule(hd_update_kernel(o))) return true;
+    return hd_plan_wrong(w->c, o, o->span, "updates by kernel @%s, and bucket @%s holds %s%s", is, bucket->name,
+                         rule ? "buffers of kernel @" : "parameters", rule ? rule : "");
+}
+
 // The optimizer's buffers are those of the bucket, each in its place; its gradient may be another sum.
 static bool check_operands(Flow *w, const Op *o, const BucketParts *k) {
     static const struct { AttrId at; int part;
@@ -111,7 +120,7 @@ static bool check_operands(Flow *w, const Op *o, const BucketParts *k) {
                       "decays the first %lld elements in %lld parts, and bucket @%s the first %lld, in %lld parts",
                       ll(decayed), ll(ranks), bucket->name, ll(hd_int(&bucket->attrs, A_DECAYED, 0)), ll(parts));
     check_rates(w, o, bucket);
-    return w->c->found.n == before;
+    return check_kernel(w, o, bucket) && w->c->found.n == before;
 }
 
 void hd_flow_update(Flow *w, const Op *o) {
@@ -147,7 +156,7 @@ static void count_squares(const PlanCheck *c, const Op *o, int *times) {
 
 static void all_counted_once(PlanCheck *c, const Op *o, const int *times) {
     for (const Symbol *s = c->m->symbols; s; s = s->next)
-        if (c->part_of[s->id] == PART_GRAD && times[s->id] != 1)
+        if (c->part_of[s->id] == PART_GRAD && times[s->id] != !hd_plan_rule(hd_plan_bucket(c, s)))
             hd_plan_wrong(c, o, o->span, "counts gradient buffer @%s %d times", s->name, times[s->id]);
 }
 

@@ -37,28 +37,6 @@ static const char *short_text(const TermWalk *w, const Term *x) {
     return hd_term_hash_text(w->t.a, x->hash) + 16;
 }
 
-static const char *declaration(const TermWalk *w, const Symbol *p) {
-    static const AttrId said[] = {A_INIT, A_STD, A_DECAY, A_FROZEN, A_LR_SCALE, A_WEIGHT_DECAY, A_INDEX};
-    Recipe r;
-    r.n = 0;
-    hd_recipe_text(&r, p->name);
-    hd_recipe_type(&r, hd_term_whole_type(w, p));
-    for (size_t i = 0; i < sizeof said / sizeof *said; i++)
-        if (hd_has(&p->attrs, said[i])) hd_recipe_attr(&r, hd_attr(&p->attrs, said[i]));
-    return text_of(w, &r);
-}
-
-static const char *settings(const TermWalk *w) {
-    static const AttrId of_model[] = {A_SEQ, A_VOCAB, A_BOUNDS, A_IGNORED};
-    const Attrs *train = hd_settings(w->m, "train"), *model = hd_settings(w->m, "model");
-    Recipe r;
-    r.n = 0;
-    for (int i = 0; i < train->n; i++) hd_recipe_attr(&r, &train->at[i]);
-    for (int i = 0; i < (int)(sizeof of_model / sizeof *of_model); i++)
-        if (hd_has(model, of_model[i])) hd_recipe_attr(&r, hd_attr(model, of_model[i]));
-    return text_of(w, &r);
-}
-
 // Of the weights and states that the optimizer's kernel gives; its arguments count by name and place.
 static const char *update_of(const TermWalk *walk, const Func *k) {
     const Op *ret = hd_return(k);
@@ -71,6 +49,31 @@ static const char *update_of(const TermWalk *walk, const Func *k) {
         const Term *x = w->terms[ret->in[i]->id];
         hd_recipe_put(&r, &x->hash, sizeof x->hash);
     }
+    return text_of(w, &r);
+}
+
+// A buffer's has what its kernel computes.
+static const char *declaration(const TermWalk *w, const Symbol *p) {
+    static const AttrId said[] = {A_INIT, A_STD, A_DECAY, A_FROZEN, A_LR_SCALE, A_WEIGHT_DECAY, A_INDEX};
+    Recipe r;
+    r.n = 0;
+    hd_recipe_text(&r, p->name);
+    hd_recipe_type(&r, hd_term_whole_type(w, p));
+    for (size_t i = 0; i < sizeof said / sizeof *said; i++)
+        if (hd_has(&p->attrs, said[i])) hd_recipe_attr(&r, hd_attr(&p->attrs, said[i]));
+    const Func *rule = hd_has(&p->attrs, A_KERNEL) ? hd_func_find(w->m, hd_word(&p->attrs, A_KERNEL, "")) : NULL;
+    if (rule) hd_recipe_text(&r, update_of(w, rule));
+    return text_of(w, &r);
+}
+
+static const char *settings(const TermWalk *w) {
+    static const AttrId of_model[] = {A_SEQ, A_VOCAB, A_BOUNDS, A_IGNORED};
+    const Attrs *train = hd_settings(w->m, "train"), *model = hd_settings(w->m, "model");
+    Recipe r;
+    r.n = 0;
+    for (int i = 0; i < train->n; i++) hd_recipe_attr(&r, &train->at[i]);
+    for (int i = 0; i < (int)(sizeof of_model / sizeof *of_model); i++)
+        if (hd_has(model, of_model[i])) hd_recipe_attr(&r, hd_attr(model, of_model[i]));
     return text_of(w, &r);
 }
 
@@ -146,9 +149,10 @@ static const char *layer_of(const TermWalk *w, const Layers *layers, int product
 static void declare_parameters(Module *m, const TermWalk *w) {
     for (Symbol *s = m->symbols; s; s = s->next) {
         if (s->kind != SYM_PARAM) continue;
-        hd_set_word(m->cx, &s->attrs, A_DECLARED, declaration(w, s));
         hd_set_word(m->cx, &s->attrs, A_CONTRIBUTED, contributions(w, &w->gradients[w->number[s->id]], false));
     }
+    for (Symbol *s = m->symbols; s; s = s->next)
+        if (s->kind == SYM_PARAM) hd_set_word(m->cx, &s->attrs, A_DECLARED, declaration(w, s));
 }
 
 // A line for the products of each layer.
@@ -370,13 +374,14 @@ static void compare_scalars(Compare *x, const Func *f) {
     }
 }
 
-// Every update does what the model's optimizer does.
+// Every update does what the model's optimizer does, or what the declaration of a buffer says (update.c).
 static void compare_updates(Compare *x) {
     for (const Func *f = x->c->m->funcs; f; f = f->next) {
         if (f->is_kernel) continue;
         hd_plan_enter(x->c, f);
         for (const Op *o = f->first; o; o = o->next)
-            if (o->kind == OP_UPDATE && strcmp(update_of(&x->w, hd_update_kernel(o)), hash_of(x->is, A_UPDATE)) != 0)
+            if (o->kind == OP_UPDATE && !hd_is_rule(hd_update_kernel(o)) &&
+                strcmp(update_of(&x->w, hd_update_kernel(o)), hash_of(x->is, A_UPDATE)) != 0)
                 hd_plan_wrong(x->c, o, o->span,
                               "kernel @%s is another optimizer than the model's: the plan computes another program "
                               "(--allow-other-program accepts it)", hd_update_kernel(o)->name);

@@ -132,7 +132,8 @@ static Scales find_ops(PlanCheck *c, const Func *f, const Symbol *step, bool mix
             if (w.value && hd_plan_is_loss(step, w.buffer)) {
                 if (!is_kept_loss(step, w.value)) hd_push(c->a, &s.stores, w);
             }
-            else if (w.value || o->kind == OP_GEMM) hd_push(c->a, &s.gradients, w);
+            else if ((w.value || o->kind == OP_GEMM) && !hd_plan_rule(hd_plan_bucket(c, w.buffer)))
+                hd_push(c->a, &s.gradients, w); // of parameters: buffers have no scale
         }
     }
     *mean = with_mean && s.stores.n > 1 ? s.stores.at[--s.stores.n] : (Write){0};
