@@ -432,6 +432,7 @@ static void put_program(Emit *e, int n_params, int n_buckets, int n_states, int 
     put_step(e, KIND_TRAIN, "train_step", &steps);
     put_step(e, KIND_EVAL, "eval_step", &steps);
     if (hd_step(e->m, KIND_LOGITS)) put_step(e, KIND_LOGITS, "logits_step", &steps);
+    if (hd_step(e->m, KIND_DECODE)) put_step(e, KIND_DECODE, "decode_step", &steps);
     hd_program_guarded(e, &steps);
     hd_puts(o, "static const HdProgram program = {\n");
     hd_puts(o, steps.text);

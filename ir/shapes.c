@@ -65,6 +65,7 @@ int64_t hd_table_rows(const Op *o) { return o->n_out ? o->out[0]->type->dim[0] :
 static int64_t indexed_table(const Op *o) { return o->in[0]->type->rank ? o->in[0]->type->dim[0] : 0; }
 static int64_t indexed_taken(const Op *o) { return hd_type_rows(o->in[0]->type); }
 static int64_t indexed_rows(const Op *o) { return hd_table_rows(o); }
+static int64_t indexed_cached(const Op *o) { return hd_cached_positions(o); }
 static int64_t indexed_logits(const Op *o) { return hd_type_cols(o->in[0]->type); }
 
 int64_t hd_index_parts(const Op *o) {
@@ -80,6 +81,12 @@ int64_t hd_indexed(const Op *o) {
     };
     if (hd_has(&o->attrs, A_PARTS)) return -1; // rows that no part has are 0
     return rules[o->kind].rule ? rules[o->kind].rule(o) : -1;
+}
+
+int64_t hd_cached_positions(const Op *o) {
+    const Symbol *keys = hd_named(o, A_KEYS);
+    const int64_t cols = hd_type_cols(o->in[2]->type);
+    return keys && keys->type && cols ? hd_type_count(keys->type) / cols : 0;
 }
 
 bool hd_is_backward(const Op *o) { return o->kind == OP_ATTENTION_GRAD || o->kind == OP_CROSS_ENTROPY_GRAD; }

@@ -33,6 +33,7 @@ int64_t hd_indexed(const Op *o); // rows of a table, or logits of a row, that op
 // Column sums over `rows` rows add runs of so many consecutive rows, then the sums of the runs in order: a power of two
 // between HD_LEAST_PARTIAL_ROWS and HD_MOST_PARTIAL_ROWS, the largest that gives a GPU two runs a multiprocessor.
 int hd_partial_rows(int64_t rows);
+int64_t hd_cached_positions(const Op *o); // of attention_step: positions of which keys and values are kept
 bool hd_is_backward(const Op *o); // attention_grad, cross_entropy_grad
 Value *hd_loss_weights(const Op *o); // of cross_entropy and cross_entropy_grad, a number a row; NULL: they have none
 int64_t hd_loss_ignored(const Op *o); // the target without a loss; -1, which is none, where no target is ignored

@@ -238,6 +238,7 @@ static const char *spread_rows(const Spread *s) {
 
 // Heads stand one after another along the last dimension; the one before it is that of positions.
 static const char *spread_heads(const Spread *s) {
+    if (s->o->n_in > 1) return needs_whole(s);
     if (s->in[0] == LAYOUT_SUM) return say(s, 0, "the rotation needs the complete sum");
     if (hd_layout_splits(s->in[0]) && dim_of(s->in[0]) == IN(0)->rank - 2)
         return say(s, 0, "a rank would count positions from 0");

@@ -129,3 +129,40 @@ const char *hd_rule_attention_grad(Rule *r) {
     if (!e) e = hd_rule_give(r, t.k);
     return e ? e : hd_rule_give(r, t.k);
 }
+
+static const char *cache(Rule *r, AttrId a, const Type *k) {
+    const Symbol *s = hd_rule_symbol(r, a, SYM_BUFFER);
+    const int64_t row = hd_type_cols(k), n = s && s->type ? hd_type_count(s->type) : 0;
+    if (!s || !s->type) WRONG("%s names no buffer", hd_attr_info(a)->text);
+    if (s->type->dtype != k->dtype || n < row || n % row)
+        WRONG("@%s, of type %s, does not hold rows of %lld %s", s->name, TEXT(s->type), ll(row),
+              hd_dtype_text(k->dtype));
+    return NULL;
+}
+
+const char *hd_rule_attention_step(Rule *r) {
+    const Attrs *as = &r->o->attrs;
+    const int64_t heads = hd_int(as, A_HEADS, 1), kv = hd_int(as, A_KV_HEADS, heads);
+    const Type *q = IN(0), *k = IN(2);
+    const char *e = hd_rule_floating(r, 0);
+    if (e) return e;
+    if (q->rank != 3 || q->dim[0] != 1 || q->dim[1] != 1)
+        WRONG("attention_step is of one token, [1, 1, heads*size], not %s", TEXT(q));
+    if (heads < 1 || kv < 1 || heads % kv)
+        WRONG("%lld heads cannot share %lld kv_heads: they do not divide", ll(heads), ll(kv));
+    if (!q->dim[2] || q->dim[2] % heads)
+        WRONG("the last axis of %s does not divide into %lld heads", TEXT(q), ll(heads));
+    if (IN(1) != hd_type(r->cx, TY_I32, 2, (int64_t[]){1, 1})) WRONG("a position is i32[1,1], not %s", TEXT(IN(1)));
+    const Type *should = hd_type(r->cx, q->dtype, 3, (int64_t[]){1, 1, kv * (q->dim[2] / heads)});
+    if (k != should || IN(3) != should)
+        WRONG("k is %s and v is %s; with %lld of %lld heads both must be %s", TEXT(k), TEXT(IN(3)), ll(kv), ll(heads),
+              TEXT(should));
+    if (hd_has(as, A_WINDOW) && hd_int(as, A_WINDOW, 0) < 1)
+        WRONG("window = %lld: a token sees at least itself, so the least is 1", ll(hd_int(as, A_WINDOW, 0)));
+    if ((e = cache(r, A_KEYS, k)) || (e = cache(r, A_VALUES, k))) return e;
+    const Symbol *keys = hd_named(r->o, A_KEYS), *values = hd_named(r->o, A_VALUES);
+    if (keys == values) WRONG("@%s would hold keys and values", keys->name);
+    if (hd_type_count(keys->type) != hd_type_count(values->type))
+        WRONG("@%s and @%s do not hold equally many positions", keys->name, values->name);
+    return hd_rule_give(r, q);
+}

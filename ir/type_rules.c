@@ -301,7 +301,10 @@ const char *hd_rule_softmax(Rule *r) {
 
 const char *hd_rule_rope(Rule *r) {
     int64_t heads = hd_int(&r->o->attrs, A_HEADS, 1);
+    if (r->o->n_in < 1 || r->o->n_in > 2) WRONG("rope takes x and perhaps positions, not %d operands", r->o->n_in);
     if (IN(0)->rank < 2) WRONG("rope needs [.., seq, heads*size], not %s", TEXT(IN(0)));
+    if (r->o->n_in > 1 && (IN(1)->dtype != TY_I32 || hd_type_count(IN(1)) != hd_type_rows(IN(0))))
+        WRONG("the positions of rope are integers, one for each row of %s, not %s", TEXT(IN(0)), TEXT(IN(1)));
     if (heads < 1 || heads > hd_type_cols(IN(0)) || hd_type_cols(IN(0)) % (2 * heads))
         WRONG("the last axis of %s does not divide into %lld heads of even size", TEXT(IN(0)), (long long)heads);
     const int64_t turned = hd_int(&r->o->attrs, A_TURNED, heads);

@@ -194,7 +194,7 @@ static void check_step(const Module *m, const Symbol *step) {
     Ctx *cx = m->cx;
     const Attr *segments = hd_attr(&step->attrs, A_SEGMENTS), *times = hd_attr(&step->attrs, A_TIMES);
     if (!hd_has(&step->attrs, A_KIND) || !hd_kind_fits(&step->attrs, "step"))
-        hd_error(cx, step->span, "step @%s needs a kind: train, eval or logits", step->name);
+        hd_error(cx, step->span, "step @%s needs a kind: train, eval, logits or decode", step->name);
     else if (hd_step(m, hd_kind(&step->attrs)) != step)
         hd_error(cx, step->span, "step @%s is of kind %s, as @%s is, and only one step can be", step->name,
                  hd_word(&step->attrs, A_KIND, ""), hd_step(m, hd_kind(&step->attrs))->name);

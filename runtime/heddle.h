@@ -218,6 +218,9 @@ typedef struct {
     const char *hub_config;           // JSON: what config.json of Hugging Face says of the model; NULL: unknown
     HdStep train_step, eval_step;
     HdStep logits_step; // of one function: i32[1, seq] of the first input to its result, f32[1, seq, vocab]
+    // of one function: a token i32[1, 1] of the first input and its position i32[1, 1], below seq, to f32[1, 1, vocab];
+    // it keeps what the tokens after it read of this one
+    HdStep decode_step;
     int n_funcs;
     const HdFunc *funcs; // else, one with arguments takes a micro-batch of all inputs, in their order
     const HdBackend *backend;
@@ -340,6 +343,8 @@ void hd_host_grouped(HdDtype dt, int64_t rows, int64_t n, int64_t k, int64_t gro
 void hd_host_grouped_grad(HdDtype dt, HdDtype to, int64_t rows, int64_t m, int64_t n, int64_t groups, const void *a,
                           const void *b, const int32_t *counts, void *d);
 void hd_host_gemm(const HdGemm *g, const void *a, const void *b, const void *bias, void *d, void *workspace);
+// The same product in another order of additions, that is faster where m = 1.
+void hd_host_gemm_row(const HdGemm *g, const void *a, const void *b, const void *bias, void *d, void *workspace);
 void hd_host_gemm_scaled(const HdGemm *g, const void *a, const void *b, const float *scale_a, const float *scale_b,
                          void *d, void *workspace);
 // starts: of documents, [batch, seq], which never decrease in a sequence, each at most its own position; NULL without
@@ -349,6 +354,15 @@ void hd_host_attention(const HdAttention *t, const void *q, const void *k, const
 void hd_host_attention_grad(const HdAttention *t, const void *dout, const void *q, const void *k, const void *v,
                             const void *o, const float *lse, void *dq, void *dk, void *dv, const int32_t *starts,
                             const int32_t *key, void *workspace);
+// Causal attention of one token: k and v become rows `position` of `keys` and `values`, of kv_heads * size elements
+// each; the token sees the rows up to there, at most `window` of them. workspace: heads * positions.
+typedef struct {
+    HdDtype dtype;
+    int64_t heads, kv_heads, size, positions, window;
+    float scale;
+} HdAttentionStep;
+void hd_host_attention_step(const HdAttentionStep *t, const void *q, const int32_t *position, const void *k,
+                            const void *v, void *keys, void *values, void *o, float *workspace);
 typedef struct {
     HdDtype dtype, dt_dtype, a_dtype, d_dtype; // of x, b, c and y; of dt; of a; of d
     int64_t batch, seq, heads, size, groups, state, chunk;

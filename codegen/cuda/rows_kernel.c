@@ -25,8 +25,9 @@ static void put_turns(Rows *r, RowNode *n) {
         n->text = hd_sprintf(r->a, "%sturned<%lld>($0, $1, k %% 2 * %lld, sine%d[j], cosine%d[j], %s)", turns,
                              ll(t->half), ll(t->half), t->id, t->id, inverse);
     else
-        n->text = hd_sprintf(r->a, "%srope<%lld>($0, $1, (int)($r %% %lld), $c %% %lld, %s, %s)", turns, ll(t->half),
-                             ll(t->seq), ll(2 * t->half), table, inverse);
+        n->text = hd_sprintf(r->a, "%srope<%lld>($0, $1, %s, $c %% %lld, %s, %s)", turns, ll(t->half),
+                             n->n_in > 2 ? "(int)$2" : hd_sprintf(r->a, "(int)($r %% %lld)", ll(t->seq)),
+                             ll(2 * t->half), table, inverse);
 }
 
 // Sines and cosines of a thread's columns, for all of its heads.

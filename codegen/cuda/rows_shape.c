@@ -108,6 +108,7 @@ static void take_heads(const RowProgram *p, RowShape *s) {
     for (int i = 0; i < p->nodes.n; i++) {
         const RowNode *n = &p->nodes.at[i];
         if (n->kind != NODE_TURN) continue;
+        if (n->n_in > 2) return; // the position of a row is loaded
         if (turn && turn->half != n->turn.half) return;
         turn = &n->turn;
     }

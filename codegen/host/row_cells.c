@@ -171,9 +171,11 @@ static void turn(RowKernel *rk, const RowNode *n, Cell *c) {
     }
     hd_push(a, &rk->setup, rates.text);
     c->kind = CELL_ROW;
-    c->text = hd_sprintf(a, "hd_row_rope%s($0, $$, %lld, %lld, %lld, r %% %lld, rate%d, %s);", suffix(n->dtype),
-                         ll(rk->p->cols), ll(t->columns), ll(t->half), ll(t->seq), k, t->inverse ? "-1" : "1");
+    const char *position = n->n_in > 2 ? "(int64_t)$1" : hd_sprintf(a, "r %% %lld", ll(t->seq));
+    c->text = hd_sprintf(a, "hd_row_rope%s($0, $$, %lld, %lld, %lld, %s, rate%d, %s);", suffix(n->dtype),
+                         ll(rk->p->cols), ll(t->columns), ll(t->half), position, k, t->inverse ? "-1" : "1");
     read(c, n->in[0], true);
+    if (n->n_in > 2) read(c, n->in[2], false);
 }
 
 void hd_row_cells(RowKernel *rk) {

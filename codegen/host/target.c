@@ -5,6 +5,7 @@
 #include "ir/random.h"
 #include "ir/shapes.h"
 #include "ir/ssd.h"
+#include <math.h>
 
 static const char *at(Emit *e, int64_t offset) {
     return offset < 0 ? "NULL" : hd_sprintf(e->a, "base + 0x%llx", (unsigned long long)offset);
@@ -43,7 +44,8 @@ static void host_gemm(Emit *e, const Op *o) {
                      workspace(e, o));
         return;
     }
-    hd_emit_line(e, o, "hd_host_gemm(&gemms[%d], %s, %s, %s, %s, %s);", g, in(e, o, 0), in(e, o, 1),
+    const char *call = hd_kind(&o->func->attrs) == KIND_DECODE ? "hd_host_gemm_row" : "hd_host_gemm";
+    hd_emit_line(e, o, "%s(&gemms[%d], %s, %s, %s, %s, %s);", call, g, in(e, o, 0), in(e, o, 1),
                  bias < 0 ? "NULL" : in(e, o, bias), out(e, o, 0), workspace(e, o));
 }
 
@@ -63,6 +65,26 @@ static void host_attention(Emit *e, const Op *o) {
     for (int i = 0; i < 2; i++) hd_printf(&t, ", %s", rest[i] ? i32(e, at(e, hd_emit_place(e, rest[i]))) : "NULL");
     hd_emit_line(e, o, "hd_host_attention%s(&attentions[%d]%s, %s);", s.grad ? "_grad" : "", hd_emit_attention(e, o),
                  t.text, workspace(e, o));
+}
+
+static void host_attention_step(Emit *e, const Op *o) {
+    const int64_t heads = hd_int(&o->attrs, A_HEADS, 1), size = hd_type_cols(o->in[0]->type) / heads,
+                  positions = hd_cached_positions(o);
+    const char *buffers[2];
+    no_f64(e, o);
+    if (size > 512)
+        hd_emit_error(e, o->span,
+                      "target host runs attention heads of up to 512 values, not %lld: use more heads or target cuda",
+                      ll(size));
+    for (int i = 0; i < 2; i++)
+        buffers[i] = at(e, hd_emit_buffer(e, o, hd_named(o, i ? A_VALUES : A_KEYS)->name, 0));
+    hd_emit_line(e, o, "hd_host_attention_step(&(const HdAttentionStep){%s, %lld, %lld, %lld, %lld, %lld, %s}, %s, %s, "
+                       "%s, %s, %s, %s, %s, %s);",
+                 hd_emit_dtype(o->in[0]->type->dtype), ll(heads), ll(hd_int(&o->attrs, A_KV_HEADS, heads)), ll(size),
+                 ll(positions), ll(hd_int(&o->attrs, A_WINDOW, positions)),
+                 hd_emit_number(e->a, hd_float(&o->attrs, A_SCALE, 1 / sqrt((double)size)), false), in(e, o, 0),
+                 i32(e, in(e, o, 1)), in(e, o, 2), in(e, o, 3), buffers[0], buffers[1], out(e, o, 0),
+                 f32(e, workspace(e, o)));
 }
 
 // The runtime's tiles hold so many values of a head and of a state.

@@ -202,6 +202,7 @@ static void row_rope(Lowering *l, const Op *o, const int *in) {
     n.in[1] = add(l, n);
     n.kind = NODE_TURN;
     n.n_in = 2;
+    if (o->n_in > 1) n.in[n.n_in++] = in[1];
     n.cost = 40;
     n.indexed = true;
     result(l, o, 0, add(l, n));

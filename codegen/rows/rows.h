@@ -10,7 +10,7 @@ typedef enum {
     NODE_GATHER,  // element of row in[0] of the table that is argument `arg`
     NODE_EXPR,    // `text` over in[]
     NODE_PARTNER, // in[0] at the column half a head away (rotary embedding)
-    NODE_TURN,    // in[0] and its partner in[1], rotated as `turn` says
+    NODE_TURN,    // in[0] and its partner in[1], rotated as `turn` says; in[2], where there is one: the position
     NODE_SUM,     // over the row
     NODE_MAX      // over the row
 } NodeKind;

@@ -1,6 +1,7 @@
-// `fn logits(tokens: i32[batch, seq])` of a model becomes @logits where the schedule says `logits = on`: what a program
-// writes with --logits and samples from. It runs on one sequence, so `batch` is 1 in it and its logits take little
-// memory beside those of a batch. It is no part of training: the loss, its gradients and their bits stay as they are.
+// `fn logits(tokens: i32[batch, seq])` of a model becomes @logits where the schedule says `logits = on` or `whole`. A
+// program writes it with --logits and samples from it. It runs on one sequence, so `batch` is 1 in it and its logits
+// take little memory beside those of a batch. It is no part of training: the loss, its gradients and their bits stay as
+// they are.
 //
 //   func @logits(%tokens: i32[1,128]) -> f32[1,128,256] with {kind = logits}
 #include "frontend/model/sema.h"
@@ -55,7 +56,7 @@ static bool lower_logits(Front *f, const Node *fn, const Func *loss) {
 bool hd_lower_logits(Front *f) {
     Func *const loss = f->func;
     const int64_t batch = f->batch;
-    if (strcmp(hd_word(&hd_config(f->module, "schedule")->attrs, A_LOGITS, "off"), "on")) return true;
+    if (!strcmp(hd_word(&hd_config(f->module, "schedule")->attrs, A_LOGITS, "off"), "off")) return true;
     const Member *m = hd_find_member(f->root, hd_intern(f->cx, "logits"));
     if (!m || m->decl->kind != N_FN || !m->decl->c->n || !m->decl->c->kids[0]->b) return has_no_logits(f, loss);
     f->func = hd_func_add(f->module, hd_free_name(f->module, "logits"), false);

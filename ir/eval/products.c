@@ -131,6 +131,32 @@ const char *hd_eval_attention(Eval *e, const Op *o, const Tensor *in, Tensor *ou
     return NULL;
 }
 
+const char *hd_eval_attention_step(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
+    Tensor keys = hd_eval_storage(e, hd_word(&o->attrs, A_KEYS, "")),
+           values = hd_eval_storage(e, hd_word(&o->attrs, A_VALUES, ""));
+    const int64_t heads = hd_int(&o->attrs, A_HEADS, 1), size = hd_type_cols(in[0].type) / heads,
+                  row = hd_type_cols(in[2].type), group = heads / (row / size), at = (int64_t)in[1].data[0],
+                  window = hd_int(&o->attrs, A_WINDOW, at + 1), from = at >= window ? at + 1 - window : 0;
+    const double scale = hd_float(&o->attrs, A_SCALE, 1 / sqrt((double)size));
+    if (at < 0 || at >= hd_cached_positions(o)) return "attention_step: the position is outside of its buffers";
+    memcpy(keys.data + at * row, in[2].data, (size_t)row * sizeof(double));
+    memcpy(values.data + at * row, in[3].data, (size_t)row * sizeof(double));
+    double *score = HD_NEWN(e->arena, double, at + 1);
+    for (int64_t head = 0; head < heads; head++) {
+        const int64_t part = head / group * size;
+        double top = -(double)INFINITY, sum = 0, *y = out[0].data + head * size;
+        for (int64_t j = from; j <= at; j++) {
+            score[j] = scale * dot(in[0].data + head * size, keys.data + j * row + part, size);
+            top = fmax(top, score[j]);
+        }
+        for (int64_t j = from; j <= at; j++) sum += exp(score[j] - top);
+        for (int64_t j = from; j <= at; j++)
+            for (int64_t c = 0; c < size; c++)
+                y[c] += exp(score[j] - top) / sum * values.data[j * row + part + c];
+    }
+    return NULL;
+}
+
 // With P = exp(scale q k' - lse) and the factors M of dropout:  dv = (P M)' do,  dP = M do v',  dS = P (dP - do.o),
 // dq = scale dS k,  dk = scale dS' q.
 const char *hd_eval_attention_grad(Eval *e, const Op *o, const Tensor *in, Tensor *out) {

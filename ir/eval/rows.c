@@ -239,7 +239,7 @@ const char *hd_eval_rope(Eval *e HD_UNUSED, const Op *o, const Tensor *in, Tenso
             out[0].data[at] = in[0].data[at];
             continue;
         }
-        int64_t position = at / width % seq, i = at % width % size;
+        int64_t position = o->n_in > 1 ? (int64_t)in[1].data[at / width] : at / width % seq, i = at % width % size;
         double angle = turn * (double)position * hd_rope_rate(&o->attrs, i % half, size);
         double other = i < half ? -in[0].data[at + half] : in[0].data[at - half];
         out[0].data[at] = in[0].data[at] * cos(angle) + other * sin(angle);

@@ -79,6 +79,13 @@ static Cost cost_attention(const Op *o) {
                   operands_and_results(o)};
 }
 
+// As if half of the positions were there. It reads and writes its buffers beside its operands.
+static Cost cost_attention_step(const Op *o) {
+    const double cached = (double)hd_cached_positions(o) / 2, row = (double)hd_type_cols(o->in[2]->type);
+    return (Cost){4 * cached * (double)hd_type_cols(o->in[0]->type),
+                  operands_and_results(o) + 2 * cached * row * (double)hd_dtype_bytes(o->in[2]->type->dtype)};
+}
+
 // Of a chunk of q positions, where a position meets (q + 1) / 2 others: forward the scores c b' of each group, and of
 // each head their product with x, the state that it adds and what y reads of the one that came in. Backward the scores
 // and states again, and two products for each one's gradients.

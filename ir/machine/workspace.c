@@ -39,6 +39,11 @@ static Workspace workspace_attention(const Op *o, bool cuda HD_UNUSED) {
     return w;
 }
 
+// host: a score in f32 for each head and position.
+static Workspace workspace_attention_step(const Op *o, bool cuda) {
+    return exactly(cuda ? 0 : hd_int(&o->attrs, A_HEADS, 1) * hd_cached_positions(o) * 4);
+}
+
 // cuda: SsdSpace. host, in f32: the states that come into chunks; backward also the gradients of those that leave them,
 // the scores of chunks and their gradients, db, dc and the parts of da and dd (runtime/host/ssd.c).
 static Workspace workspace_ssd(const Op *o, bool cuda) {

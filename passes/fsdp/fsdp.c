@@ -9,8 +9,8 @@
 //
 // The function of kind micro is specialised by its place in the step: @micro_only, or @micro_first, @micro (the ones
 // between) and @micro_last. At the start of a step the first contribution to a parameter overwrites; every other one
-// accumulates in program order. The function of kind eval stores its loss where they do, that of kind logits returns
-// what it computes. `step` symbols declare what runs in which order:
+// accumulates in program order. The function of kind eval stores its loss where they do, those of kind logits and
+// decode return what they compute. `step` symbols declare what runs in which order:
 //
 //   step @step.train {kind = train, segments = [@micro_first, @micro, @micro_last], times = [1, 2, 1], ...}
 //
@@ -99,6 +99,16 @@ static bool overlaps_micro(const Fsdp *s) {
            strcmp(hd_word(s->schedule, A_GRAPH, "none"), "step") != 0;
 }
 
+static void name_caches(Fsdp *s, Symbol *step, const Func *f) {
+    VEC(const char *) names = {0};
+    for (const Op *o = f->first; o; o = o->next) {
+        if (o->kind != OP_ATTENTION_STEP) continue;
+        hd_push(s->cx->scratch, &names, hd_named(o, A_KEYS)->name);
+        hd_push(s->cx->scratch, &names, hd_named(o, A_VALUES)->name);
+    }
+    if (names.n) hd_set_words(s->m->cx, &step->attrs, A_CACHES, names.n, names.at);
+}
+
 static void declare_step(Fsdp *s, KindId kind, const char *name, int n, const char *const *segments,
                          const int64_t *times) {
     Ctx *cx = s->m->cx;
@@ -106,7 +116,8 @@ static void declare_step(Fsdp *s, KindId kind, const char *name, int n, const ch
     hd_set_kind(cx, &y->attrs, kind);
     hd_set_words(cx, &y->attrs, A_SEGMENTS, n, segments);
     hd_set_ints(cx, &y->attrs, A_TIMES, n, times);
-    if (kind != KIND_LOGITS) hd_set_word(cx, &y->attrs, A_LOSS, s->loss->name);
+    if (kind == KIND_TRAIN || kind == KIND_EVAL) hd_set_word(cx, &y->attrs, A_LOSS, s->loss->name);
+    if (kind == KIND_DECODE) name_caches(s, y, hd_func_find(s->m, segments[0]));
     if (kind != KIND_TRAIN) return;
     const char **losses = HD_NEWN(s->cx->scratch, const char *, s->losses.n + 1);
     for (int i = 0; i < s->losses.n; i++) losses[i] = s->losses.at[i]->name;
@@ -158,7 +169,7 @@ static void specialise_micro(Fsdp *s, Func *micro) {
     declare_step(s, KIND_TRAIN, "step.train", n, segments, times);
 }
 
-// A function that is a step: of validation, which keeps a loss, or of logits, which returns them.
+// A function that is a step: of validation, which keeps a loss, or of logits, which it returns.
 static void alone_function(Fsdp *s, Func *f, KindId kind, const char *step) {
     const StepFunc alone = {f, .first = true, .last = true, .alone = true};
     hd_fsdp_weights(s, alone);
@@ -287,9 +298,9 @@ static void drop_layouts(Module *m) {
 
 Change hd_pass_fsdp(Module *m, PassCx *cx) {
     Fsdp s = {.m = m, .cx = cx, .train = hd_settings(m, "train"), .schedule = hd_settings(m, "schedule")};
-    Func *micro, *eval, *logits;
+    Func *micro, *eval, *logits, *decode;
     if (!hd_func_of_kind(m, KIND_MICRO, &micro) || !hd_func_of_kind(m, KIND_EVAL, &eval) ||
-        !hd_func_of_kind(m, KIND_LOGITS, &logits))
+        !hd_func_of_kind(m, KIND_LOGITS, &logits) || !hd_func_of_kind(m, KIND_DECODE, &decode))
         return FAILED;
     if (!micro) {
         hd_error(m->cx, (Span){0}, "there is no function of kind micro: run autodiff before fsdp");
@@ -298,7 +309,7 @@ Change hd_pass_fsdp(Module *m, PassCx *cx) {
     if (!returns_loss(micro) || !returns_loss(eval) || !read_settings(&s)) return FAILED;
     hd_fsdp_divide_root(&s, micro);
     if (!hd_fsdp_place_buckets(&s) || !hd_fsdp_adjoin(micro) || !hd_fsdp_adjoin(eval) || !hd_fsdp_adjoin(logits) ||
-        !hd_fsdp_add_state(&s))
+        !hd_fsdp_adjoin(decode) || !hd_fsdp_add_state(&s))
         return FAILED;
     divide_by_ranks(&s, micro);
     drop_layouts(m);
@@ -306,6 +317,7 @@ Change hd_pass_fsdp(Module *m, PassCx *cx) {
     specialise_micro(&s, micro);
     if (eval) alone_function(&s, eval, KIND_EVAL, "step.eval");
     if (logits) alone_function(&s, logits, KIND_LOGITS, "step.logits");
+    if (decode) alone_function(&s, decode, KIND_DECODE, "step.decode");
     warn_beyond(&s);
     return CHANGED;
 }

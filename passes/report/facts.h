@@ -10,7 +10,8 @@
 
 #define HD_REPORT_CLASSES(X)                                                                                           \
     X(SHARDS, "shards") X(OPTIMIZER, "optimizer") X(WEIGHTS, "weights") X(GRADIENTS, "gradients")                      \
-    X(ACTIVATIONS, "activations") X(WORKSPACES, "workspaces") X(STAGING, "staging") X(UNUSED, "unused")
+    X(KV_CACHE, "kv_cache") X(ACTIVATIONS, "activations") X(WORKSPACES, "workspaces") X(STAGING, "staging")            \
+    X(UNUSED, "unused")
 typedef enum {
 #define X(id, text) CLASS_##id,
     HD_REPORT_CLASSES(X)

@@ -104,7 +104,8 @@ static void put_json(const Facts *r, double seconds, Out *o) {
     put_string(o, "peak_at", r->at ? r->at->name : "");
     hd_puts(o, "  \"classes\": {");
     for (int i = 0; i < N_CLASSES; i++)
-        hd_put_json(o, "%s\"%s\": %lld", i ? ", " : "", hd_report_class_text[i], ll(r->classes[i]));
+        if (i != CLASS_KV_CACHE || r->classes[i]) // of programs that write text
+            hd_put_json(o, "%s\"%s\": %lld", i ? ", " : "", hd_report_class_text[i], ll(r->classes[i]));
     hd_puts(o, "},\n");
     if (r->guard) hd_put_json(o, "  \"guard\": {\"each\": %lld, \"bytes\": %lld},\n", ll(r->guard), ll(r->guards));
     put_traffics(o, "collectives", &r->kinds);

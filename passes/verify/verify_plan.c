@@ -77,7 +77,8 @@
 // V37 what outlives a function is written by what it is for alone: the  writes                 writes, random,
 //     optimizer, gathers of weights, sums of gradients, the loss, the                          program
 //     norm, the counter of steps, the random state; validation writes
-//     its loss, and gathers weights; logits gather weights
+//     its loss, and gathers weights; logits gather weights; decode
+//     gathers weights, and writes its keys and values
 // V38 a capture region has an action                                    regions                regions
 //
 // V15, V16, V18 and V31 hold in capture regions because they hold everywhere: every address of a plan is a number of
@@ -199,7 +200,7 @@ static void judge_probes(PlanCheck *c, bool proved) {
 
 Findings hd_check_plan(const Module *m, Arena *a, Findings *unproved) {
     PlanCheck c = {.m = m, .a = a, .train = hd_step(m, KIND_TRAIN), .eval = hd_step(m, KIND_EVAL),
-                   .logits = hd_step(m, KIND_LOGITS)};
+                   .logits = hd_step(m, KIND_LOGITS), .decode = hd_step(m, KIND_DECODE)};
     c.captured = HD_NEWN(a, const Op *, m->n_symbols + 1);
     c.of_model = hd_program(m) != NULL;
     c.cuda = !strcmp(hd_word(hd_settings(m, "target"), A_TARGET, "host"), "cuda");

@@ -1,10 +1,14 @@
 // Matrix products in tiles of fixed size that threads share. Each tile is one single-threaded call whose order of
 // additions depends on the shape alone, so results do not depend on the number of threads.
 //
+// A product of one row, of a token, is as fast as its weights are read: threads share the columns, each of which is one
+// sum. Its bits differ from those of tiles, so it is a call of its own.
+//
 // f32 operands are read in place. Half-precision operands are converted a block at a time into a tile of scratch
 // memory; sums stay in f32 until the whole inner dimension is done.
 #include "runtime/host/blas.h"
 #include "runtime/host/scratch.h"
+#include "runtime/bits.h"
 
 enum { TILE_M = 128, TILE_N = 512, TILE_K = 512 };
 
@@ -91,6 +95,86 @@ static void run_tile_f64(const Product *p, const Tile *t) {
         }
 }
 
+// --- one row: each weight is read once
+
+enum { ROW_COLS = 64, ROW_K = 32768 }; // columns of a thread's part; the longest row in f32 that a thread keeps
+
+// Four sums of products with a: of four consecutive rows of b.
+static void dots_f32(const float *a, const float *b, int64_t k, float *sum) {
+    float s0 = 0, s1 = 0, s2 = 0, s3 = 0;
+#pragma omp simd reduction(+ : s0, s1, s2, s3)
+    for (int64_t i = 0; i < k; i++) {
+        s0 += a[i] * b[i];
+        s1 += a[i] * b[k + i];
+        s2 += a[i] * b[2 * k + i];
+        s3 += a[i] * b[3 * k + i];
+    }
+    sum[0] = s0, sum[1] = s1, sum[2] = s2, sum[3] = s3;
+}
+
+static void dots_bf16(const float *a, const uint16_t *b, int64_t k, float *sum) {
+    float s0 = 0, s1 = 0, s2 = 0, s3 = 0;
+#pragma omp simd reduction(+ : s0, s1, s2, s3)
+    for (int64_t i = 0; i < k; i++) {
+        s0 += a[i] * hd_from_bf16(b[i]);
+        s1 += a[i] * hd_from_bf16(b[k + i]);
+        s2 += a[i] * hd_from_bf16(b[2 * k + i]);
+        s3 += a[i] * hd_from_bf16(b[3 * k + i]);
+    }
+    sum[0] = s0, sum[1] = s1, sum[2] = s2, sum[3] = s3;
+}
+
+static float dot(HdDtype d, const float *a, const void *b, int64_t at, int64_t k, float *room) {
+    const float *row = (const float *)b + at;
+    if (d != HD_F32) hd_load_f32(d, b, at, k, room), row = room;
+    float sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t i = 0; i < k; i++) sum += a[i] * row[i];
+    return sum;
+}
+
+static void columns_of_rows(const HdGemm *g, const float *a, const void *b, int64_t col, int64_t cols, float *sum) {
+    int64_t c = 0;
+    for (; c + 4 <= cols && (g->b == HD_F32 || g->b == HD_BF16); c += 4)
+        if (g->b == HD_F32) dots_f32(a, (const float *)b + (col + c) * g->k, g->k, sum + c);
+        else dots_bf16(a, (const uint16_t *)b + (col + c) * g->k, g->k, sum + c);
+    for (; c < cols; c++) sum[c] = dot(g->b, a, b, (col + c) * g->k, g->k, scratch.b);
+}
+
+static void columns_of_columns(const HdGemm *g, const float *a, const void *b, int64_t col, int64_t cols, float *sum) {
+    float room[ROW_COLS];
+    memset(sum, 0, (size_t)cols * sizeof *sum);
+    for (int64_t i = 0; i < g->k; i++) {
+        const float *row = (const float *)b + i * g->n + col;
+        if (g->b != HD_F32) hd_load_f32(g->b, b, i * g->n + col, cols, room), row = room;
+#pragma omp simd
+        for (int64_t c = 0; c < cols; c++) sum[c] += a[i] * row[c];
+    }
+}
+
+static bool is_row(const HdGemm *g) {
+    return g->m == 1 && g->batch == 1 && !g->ta && !g->scaled && g->a != HD_F64 && g->k && g->k <= ROW_K;
+}
+
+static void run_row(const Product *p) {
+    const HdGemm *g = p->g;
+    const int64_t parts = (g->n + ROW_COLS - 1) / ROW_COLS;
+#pragma omp parallel for schedule(static) if ((double)g->n * (double)g->k > 32768.0)
+    for (int64_t i = 0; i < parts; i++) {
+        const int64_t col = i * ROW_COLS, cols = lesser(ROW_COLS, g->n - col);
+        const float *a = p->a;
+        float sum[ROW_COLS], old[ROW_COLS];
+        if (g->a != HD_F32) hd_load_f32(g->a, p->a, 0, g->k, scratch.a), a = scratch.a;
+        (g->tb ? columns_of_rows : columns_of_columns)(g, a, p->b, col, cols, sum);
+        finish_row(p, sum, 0, col, cols);
+        if (g->accumulate) {
+            hd_load_f32(g->d, p->d, col, cols, old);
+            for (int64_t c = 0; c < cols; c++) sum[c] = old[c] + sum[c];
+        }
+        hd_store_f32(g->d, sum, cols, p->d, col);
+    }
+}
+
 static void run(const Product *p) {
     const HdGemm *g = p->g;
     const int64_t down = (g->m + TILE_M - 1) / TILE_M, across = (g->n + TILE_N - 1) / TILE_N,
@@ -116,4 +200,11 @@ void hd_host_gemm_scaled(const HdGemm *g, const void *a, const void *b, const fl
                          void *d, void *workspace) {
     (void)workspace;
     run(&(Product){.g = g, .a = a, .b = b, .scale_a = scale_a, .scale_b = scale_b, .d = d});
+}
+
+void hd_host_gemm_row(const HdGemm *g, const void *a, const void *b, const void *bias, void *d, void *workspace) {
+    (void)workspace;
+    const Product p = {.g = g, .a = a, .b = b, .bias = bias, .d = d};
+    if (is_row(g)) run_row(&p);
+    else run(&p);
 }

@@ -35,6 +35,18 @@ static bool gives_logits(const HdProgram *p, const HdStep *s) {
            a->dim[1] == in->dim[1] && r->dtype == HD_F32 && r->rank == 3 && r->dim[0] == 1 && r->dim[1] == a->dim[1];
 }
 
+static bool is_one(const HdTensor *t) {
+    return t->dtype == HD_I32 && t->rank == 2 && t->dim[0] == 1 && t->dim[1] == 1;
+}
+
+static bool gives_token(const HdProgram *p, const HdStep *s) {
+    const HdFunc *f = s->segments[0].func, *all = p->logits_step.n_segments ? p->logits_step.segments[0].func : NULL;
+    if (!all || s->n_segments != 1 || f->n_args != 2 || f->n_results != 1) return false;
+    const HdTensor *r = &f->results[0];
+    return is_one(&f->args[0]) && is_one(&f->args[1]) && r->dtype == HD_F32 && r->rank == 3 && r->dim[0] == 1 &&
+           r->dim[1] == 1 && r->dim[2] == all->results[0].dim[2];
+}
+
 bool hd_steps_check(const HdProgram *p) {
     if (!p->train_step.n_segments || p->train_step.loss < 0 || p->train_step.norm < 0)
         hd_fail("this program holds no training step");
@@ -46,6 +58,9 @@ bool hd_steps_check(const HdProgram *p) {
     else if (p->logits_step.n_segments && !gives_logits(p, &p->logits_step))
         hd_fail("the function of model %s for logits does not take one sequence of its first input, or returns no f32 "
                 "for each of its tokens", p->model);
+    else if (p->decode_step.n_segments && !gives_token(p, &p->decode_step))
+        hd_fail("the function of model %s for one token does not take a token and its position, or returns no f32 for "
+                "each token of the vocabulary", p->model);
     else return true;
     return false;
 }

@@ -34,6 +34,26 @@ bool hd_logits_read(HdExec *x, int64_t token, int64_t n, float *rows) {
     return p->backend->read(x, function(p)->results[0].offset + token * row, rows, (size_t)(n * row));
 }
 
+// --- a token
+
+static const HdFunc *of_token(const HdProgram *p) { return p->decode_step.segments[0].func; }
+
+bool hd_decode_there(const HdProgram *p) { return p->decode_step.n_segments == 1; }
+
+bool hd_decode_run(HdExec *x, int32_t token, int32_t position) {
+    const HdProgram *p = x->program;
+    const HdFunc *f = of_token(p);
+    x->step = &p->decode_step;
+    x->begins = x->ends = true;
+    return p->backend->write(x, f->args[0].offset, &token, sizeof token) &&
+           p->backend->write(x, f->args[1].offset, &position, sizeof position) && p->backend->run(x, f);
+}
+
+bool hd_decode_read(HdExec *x, float *row) {
+    const HdProgram *p = x->program;
+    return p->backend->read(x, of_token(p)->results[0].offset, row, (size_t)hd_logits_vocab(p) * sizeof *row);
+}
+
 // --- a file
 
 static bool enough_room(const char *path, int64_t bytes) {

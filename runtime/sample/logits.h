@@ -11,6 +11,11 @@ int64_t hd_logits_vocab(const HdProgram *p); // of a row
 // all: of `seq` tokens
 bool hd_logits_run(HdExec *x, const int32_t *tokens);
 bool hd_logits_read(HdExec *x, int64_t token, int64_t n, float *rows); // of n tokens, after a run
+// all: of one token at a position below `seq`, after those at the positions before it; of programs that keep keys and
+// values
+bool hd_decode_there(const HdProgram *p);
+bool hd_decode_run(HdExec *x, int32_t token, int32_t position);
+bool hd_decode_read(HdExec *x, float *row); // after a run
 // all: of every row of the data in order, as a numpy array f32[rows, seq, vocab] that rank 0 writes
 bool hd_logits_write(HdExec *x, HdWorld *w, Feed *data, const char *path);
 #endif

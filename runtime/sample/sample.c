@@ -1,5 +1,6 @@
-// See sample.h. Every token is computed from the whole window again: the last `seq` tokens of the text, and behind them
-// tokens that a causal model does not look at, which the first one of a text proves.
+// See sample.h. A program that keeps keys and values computes each token of the text once, as long as the text is no
+// longer than the window. Otherwise every token is computed from the whole window: the last `seq` tokens of the text,
+// and behind them tokens that a causal model does not look at, which the first one of a text proves.
 #include "runtime/sample/sample.h"
 #include "runtime/sample/choose.h"
 #include "runtime/sample/logits.h"
@@ -80,7 +81,15 @@ typedef struct {
     HdChance *chances;
     HdChoice choice;
     uint64_t seed;
+    int64_t kept; // keys and values of so many tokens of the text are there
 } Writer;
+
+// all: the logits of the last of n tokens, at most `seq`, of which `kept` have run.
+static bool next_logits(Writer *t, const int32_t *tokens, int64_t n, float *row) {
+    bool ok = true;
+    for (; ok && t->kept < n; t->kept++) ok = hd_decode_run(t->x, tokens[t->kept], (int32_t)t->kept);
+    return ok && hd_decode_read(t->x, row);
+}
 
 // all: the logits of the last of n tokens. `pad`: what is behind them.
 static bool last_logits(Writer *t, const int32_t *tokens, int64_t n, int32_t pad, float *row) {
@@ -103,7 +112,9 @@ static bool is_causal(Writer *t, const int32_t *tokens, int64_t n) {
 
 // all: rank 0 chooses. *stop: a signal ends the text.
 static bool next_token(Writer *t, const Sample *s, int64_t n, int32_t *token, bool *stop) {
-    bool ok = last_logits(t, s->tokens, n, 0, t->logits) && (n > s->prompt || is_causal(t, s->tokens, n));
+    const bool keeps = hd_decode_there(t->x->program) && n <= t->seq;
+    bool ok = keeps ? next_logits(t, s->tokens, n, t->logits)
+                    : last_logits(t, s->tokens, n, 0, t->logits) && (n > s->prompt || is_causal(t, s->tokens, n));
     int32_t chosen[2] = {0, hd_signal_stop() != 0};
     if (ok)
         chosen[0] = (int32_t)hd_choose(&t->choice, t->vocab, t->logits,

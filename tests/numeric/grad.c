@@ -117,7 +117,7 @@ static void structured(Test *t, const char *text, size_t n) {
 static void structured_cases(Test *t) {
     Arena *a = hd_arena_new();
     size_t n;
-    const char *text = hd_read_file(a, HEDDLE_SOURCE "/tests/numeric/grad.hir", &n), *end = text + n;
+    const char *text = hd_read_file(a, "tests/numeric/grad.hir", &n), *end = text + n;
     if (!text) fail(t, "cannot read tests/numeric/grad.hir");
     int line = 1;
     for (const char *s = text; text && s < end;) {

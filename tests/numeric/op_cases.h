@@ -42,6 +42,12 @@ static const char *const op_buffers =
     "buffer @step : i32[1] {class = optimizer}\n"
     "buffer @count : i32[4] {class = optimizer}\n"
     "buffer @keys : i32[40] {class = optimizer}\n"
+    "buffer @keys.f32 : f32[320] {class = kv_cache}\n"
+    "buffer @values.f32 : f32[320] {class = kv_cache}\n"
+    "buffer @keys.bf16 : bf16[320] {class = kv_cache}\n"
+    "buffer @values.bf16 : bf16[320] {class = kv_cache}\n"
+    "buffer @keys.f16 : f16[320] {class = kv_cache}\n"
+    "buffer @values.f16 : f16[320] {class = kv_cache}\n"
     "buffer @life : f32[5000] {class = gradients, transient}\n"
     "buffer @leaf : f32[5000] {class = gradients, transient}\n"
     "buffer @saved : bf16[5000] {space = host, class = staging, transient}\n"
@@ -220,6 +226,25 @@ static const OpCase op_cases[] = {
     {CASE_ALL, "(%d: $[20,50], %p: $[20,50]) -> $[20,50] {\n  %0 = softmax_grad %d, %p : $[20,50]\n  return %0\n}"},
     {CASE_ALL, "(%x: $[2,21,32]) -> $[2,21,32], $[2,21,32] {\n  %0 = rope %x {heads = 4, theta = 10000.0} : "
                "$[2,21,32]\n  %1 = rope %x {heads = 2, theta = 500.0, inverse} : $[2,21,32]\n  return %0, %1\n}"},
+    // positions that are read
+    {CASE_ALL, "(%x: $[2,21,32], %i900: i32[2,21]) -> $[2,21,32] {\n  %0 = rope %x, %i900 {heads = 4, "
+               "theta = 10000.0} : $[2,21,32]\n  return %0\n}"},
+    {CASE_TRAIN, "(%x: $[1,1,48], %i90: i32[1,1]) -> $[1,1,48] {\n  %0 = rope %x, %i90 {heads = 3, theta = 100.0, "
+                 "turned = 2} : $[1,1,48]\n  return %0\n}"},
+    // a token after those whose keys and values are kept
+#define ATTENTION_STEP(t)                                                                                              \
+    "(%q: $[1,1,48], %i20: i32[1,1], %k: $[1,1,16], %v: $[1,1,16]) -> $[1,1,48] {\n  %0 = attention_step %q, %i20, "   \
+    "%k, %v {heads = 3, kv_heads = 1, keys = @keys." t ", values = @values." t "} : $[1,1,48]\n  return %0\n}"
+#define ATTENTION_STEP_WINDOW(t)                                                                                       \
+    "(%q: $[1,1,16], %i20: i32[1,1], %k: $[1,1,16], %v: $[1,1,16]) -> $[1,1,16] {\n  %0 = attention_step %q, %i20, "   \
+    "%k, %v {heads = 2, keys = @keys." t ", scale = 0.7, values = @values." t ", window = 4} : $[1,1,16]\n  "          \
+    "return %0\n}"
+    {CASE_F32, ATTENTION_STEP("f32")},
+    {CASE_BF16, ATTENTION_STEP("bf16")},
+    {CASE_F16, ATTENTION_STEP("f16")},
+    {CASE_F32, ATTENTION_STEP_WINDOW("f32")},
+    {CASE_BF16, ATTENTION_STEP_WINDOW("bf16")},
+    {CASE_F16, ATTENTION_STEP_WINDOW("f16")},
     // parts of rows, by vectors and one by one
     {CASE_ALL, "(%x: $[2,9,64], %d: $[2,9,32]) -> $[2,9,32], $[2,9,64] {\n  %0 = slice %x {axis = 2, start = 0, "
                "size = 32} : $[2,9,32]\n  %1 = slice %x {axis = 2, start = 32, size = 32} : $[2,9,32]\n  "

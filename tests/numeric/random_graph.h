@@ -31,15 +31,15 @@ static const Type *random_type(Graph *g, DType d) {
 }
 
 // Ops whose domain is part of the line, whose steps would turn a rounding error into an answer, whose results index
-// more than two rows, whose operands are of one dispatch or loss (op_cases.h has them), and those of other stages or of
-// several ranks.
+// more than two rows, whose operands are of one dispatch or loss, that keep rows in buffers (op_cases.h has them), and
+// those of other stages or of several ranks.
 static bool usable(const Graph *g, OpKind k) {
     static const OpKind left_out[] = {OP_EXP,  OP_LOG, OP_SQRT,  OP_RSQRT, OP_DIV,   OP_STEP,
                                       OP_SIGN, OP_GE,  OP_LT,    OP_LE,    OP_GT,    OP_EQ,  OP_NE,
                                       OP_WHERE, OP_POW, OP_STOP_GRADIENT, OP_PARAM,
                                       OP_GRAD, OP_RETURN, OP_QUANTIZE, OP_REQUANTIZE, OP_TOP_K, OP_DISPATCH,
                                       OP_COMBINE, OP_COMBINE_GRAD, OP_GROUPED, OP_SSD, OP_SSD_GRAD, OP_ALL_GATHER,
-                                      OP_REDUCE_SCATTER, OP_LOSS_PART_GRAD, OP_LOSS_OF_PARTS};
+                                      OP_REDUCE_SCATTER, OP_LOSS_PART_GRAD, OP_LOSS_OF_PARTS, OP_ATTENTION_STEP};
     static const bool smooth[N_OPS] = {
 #define ELT(id, mnemonic, n, traits, by, ...) [OP_##id] = sizeof #by != sizeof "none" || #by[1] != 'o',
 #define OP(id, mnemonic, n_in, n_out, attrs, fields, doc) [OP_##id] = sizeof("" fields) > 1 || n_in == 0,
@@ -182,7 +182,7 @@ static Value *random_starts(Graph *g, const Value *x) {
 
 static int random_count(Graph *g, OpKind k) { // of operands, for an op whose number varies
     switch (k) {
-    case OP_DROPOUT: return 1;
+    case OP_DROPOUT: case OP_ROPE: return 1; // rope with positions: op_cases.h
     case OP_CONCAT: case OP_MATMUL: case OP_TAKE: return 2;
     case OP_CROSS_ENTROPY: return g->differentiable ? 2 : 2 + below(g, 2); // weights have no gradient
     case OP_CROSS_ENTROPY_GRAD: return 3 + below(g, 2);

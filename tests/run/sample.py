@@ -159,6 +159,21 @@ def case_text():
     check(len(r.out.split("ab")) >= 3, "two texts:", r)
 
 
+def case_cache():
+    """Greedy texts are those of whole windows, beyond a window as well: llama shares keys among heads and has rotary
+    positions, and sees all or few of the tokens before; gpt2 has a table of positions."""
+    llama, tiny = ("llama", "heads=4", "kv_heads=2", "hidden=48"), compiled.EXAMPLE
+    ids = "--sample-ids=" + ",".join(map(str, PROMPT.encode()))
+    for model, *sizes in (llama, (*llama, "window=5"), ("gpt2", "heads=4")):
+        compiled.EXAMPLE = f"examples/{model}/{model}.hd"
+        cached, whole = ((f"schedule.logits={s}", "train.precision.compute=f32", f"vocab={VOCAB}", *sizes)
+                         for s in ("on", "whole"))
+        good("--data=" + text_file(), "--steps=20", "--save=c", "--overwrite", settings=cached)
+        with_cache, without = (ids_of(ids, "--tokens=20", "--temperature=0", settings=s) for s in (cached, whole))
+        check(with_cache == without, *sizes, "writes otherwise with a cache:", with_cache, without)
+        compiled.EXAMPLE = tiny
+
+
 def case_bad():
     trained()
     few = write("few.txt", read("data.txt")[: 3 * SEQ])

@@ -72,6 +72,10 @@ def masks(*settings):
 # name: bounds, compute capability, source and settings
 PROGRAMS = {
     "tiny": (F32, "90", (*TINY, "schedule.logits=on")),
+    # texts with keys shared among heads, rotary positions, and few of the tokens before
+    "llama_text": (F32, "90", (LLAMA[0], "vocab=256", "layers=1", "heads=4", "kv_heads=2", "dim=32", "hidden=48",
+                               "seq=16", "window=5", "train.batch=2", "train.precision.compute=f32",
+                               "schedule.logits=on")),
     "tiny_80": (F32, "80", TINY),
     "tiny_bf16": (BF16, "90", (*TINY, "train.precision.compute=bf16")),
     # rows of logits in parts, three for some blocks
@@ -117,7 +121,7 @@ PROGRAMS = {
     "window_64": masks("dim=256", "seq=512", "window=129"),
     "documents_64": masks("dim=256", "seq=640", "packed=1"),
 }
-WRITES = ("tiny",)  # logits of a few sequences, within the bound of the loss
+WRITES = ("tiny", "llama_text")  # logits of a few sequences, within the bound of the loss; a text, the same tokens
 VALIDATED = ("tiny_bf16", "tiny_vocab", "llama")  # whose digests end with one: kernels that do not train
 
 
@@ -167,14 +171,14 @@ class Tried:
         self.args, self.folder, self.name = args, folder, name
         (self.bound, self.gradients), self.capability, (self.source, *self.settings) = PROGRAMS[name]
 
-    def call(self, command, limit=None, **env):
+    def call(self, command, limit=None, stdout=subprocess.PIPE, **env):
         """limit: seconds of processor time, after which the status is that of SIGXCPU."""
         def bounded():
             if limit:
                 resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 10))
 
-        done = subprocess.run(command, capture_output=True, text=True, timeout=3600, stdin=subprocess.DEVNULL,
-                              env=dict(os.environ, **env), preexec_fn=bounded)
+        done = subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, text=True, timeout=3600,
+                              stdin=subprocess.DEVNULL, env=dict(os.environ, **env), preexec_fn=bounded)
         return None if done.returncode == 0 else f"exit status {done.returncode}: {done.stderr[-1500:]}"
 
     def build(self, target):
@@ -213,15 +217,27 @@ class Tried:
             steps += more
         return saved, (steps, rest), None
 
+    def writes(self, target, *options, **more):
+        env = dict(HEDDLE_CUDA_PATH=self.args.fakes, FAKE_CUDA_SIMT=self.args.kept, FAKE_CUDA_CC=self.capability,
+                   HEDDLE_CACHE="off", HEDDLE_TUNE="0") if target == "cuda" else {}
+        return self.call([os.path.join(self.folder, f"{self.name}.{target}"), *options], **env, **more)
+
+    def text(self, target, saved):
+        """The likeliest tokens, each computed from the keys and values of those before, and what went wrong."""
+        path = os.path.join(self.folder, f"{self.name}.{target}.text")
+        with open(path, "w", encoding="utf-8") as f:
+            why = self.writes(target, f"--resume={saved}", "--sample-ids=70,3,200", "--tokens=10", "--temperature=0",
+                              stdout=f)
+        with open(path, encoding="utf-8") as f:
+            return f.read(), why
+
     def logits(self, target, saved):
         """Of the weights of a checkpoint, for a text of three sequences, and what went wrong."""
         program = os.path.join(self.folder, f"{self.name}.{target}")
         out, text = program + ".npy", os.path.join(self.folder, "text.txt")
         with open(text, "wb") as f:
             f.write(bytes(range(40, 89)))
-        env = dict(HEDDLE_CUDA_PATH=self.args.fakes, FAKE_CUDA_SIMT=self.args.kept, FAKE_CUDA_CC=self.capability,
-                   HEDDLE_CACHE="off", HEDDLE_TUNE="0") if target == "cuda" else {}
-        why = self.call([program, f"--resume={saved}", f"--logits={out}", f"--data={text}"], **env)
+        why = self.writes(target, f"--resume={saved}", f"--logits={out}", f"--data={text}")
         if why:
             return None, why
         with open(out, "rb") as f:
@@ -259,6 +275,9 @@ class Tried:
         far = self.far_logits((("cuda", there), ("host", there))) if self.name in WRITES else None
         if far:
             return far
+        texts = [self.text(*of) for of in (("cuda", here), ("host", there))] if self.name in WRITES else []
+        if texts and (texts[0] != texts[1] or texts[0][1] or len(set(texts[0][0].split(","))) < 5):
+            return f"texts: {texts}"
         most, place = farthest(gradients_of(here), gradients_of(there), CANCELLING.get(self.name, ()))
         print(f"{self.name}: off by {off[0][0]:.1e}, norm {off[0][1]:.1e}, then {off[1][0]:.1e}; gradients {most:.1e} "
               f"({place})", flush=True)

@@ -40,8 +40,11 @@ static bool same_arguments(const Func *f, const Func *g) {
 }
 
 static bool in_step(const PlanCheck *c, const Func *f) {
-    return !f->is_kernel && (hd_runs(c->train, f) || hd_runs(c->eval, f) || hd_runs(c->logits, f));
+    return !f->is_kernel && (hd_runs(c->train, f) || hd_runs(c->eval, f) || hd_runs(c->logits, f) ||
+                             hd_runs(c->decode, f));
 }
+
+static bool of_text(const PlanCheck *c, const Func *f) { return hd_runs(c->logits, f) || hd_runs(c->decode, f); }
 
 // The first argument alone, of one sequence.
 static bool takes_sequence(const Func *f, const Func *of) {
@@ -50,13 +53,29 @@ static bool takes_sequence(const Func *f, const Func *of) {
            batch->type->rank == 2 && v->type->dim[0] == 1 && v->type->dim[1] == batch->type->dim[1];
 }
 
+// A token of the first argument, and its position.
+static bool takes_token(const Func *f, const Func *of) {
+    if (f->n_args != 2 || f->args[0]->name != of->args[0]->name) return false;
+    for (int i = 0; i < 2; i++) {
+        const Type *t = f->args[i]->type;
+        if (t->dtype != TY_I32 || t->rank != 2 || t->dim[0] != 1 || t->dim[1] != 1) return false;
+    }
+    return of->args[0]->type->dtype == TY_I32 && of->args[0]->type->rank == 2;
+}
+
 static void check_arguments(PlanCheck *c) {
     const Func *first = NULL;
     for (const Func *f = c->m->funcs; f && !first; f = f->next)
-        if (in_step(c, f) && f->n_args && !hd_runs(c->logits, f)) first = f;
+        if (in_step(c, f) && f->n_args && !of_text(c, f)) first = f;
     for (const Func *f = c->m->funcs; f; f = f->next) {
-        if (!in_step(c, f) || (!f->n_args && !hd_runs(c->logits, f)) || f == first) continue;
-        if (hd_runs(c->logits, f)) {
+        if (!in_step(c, f) || (!f->n_args && !of_text(c, f)) || f == first) continue;
+        if (hd_runs(c->decode, f)) {
+            if (first && !takes_token(f, first))
+                hd_plan_wrong(c, NULL, f->span,
+                              "@%s takes (%s) and @%s (%s): decode takes a token of the first argument and its "
+                              "position, both i32[1,1]", f->name, arguments_of(c, f), first->name,
+                              arguments_of(c, first));
+        } else if (hd_runs(c->logits, f)) {
             if (first && !takes_sequence(f, first))
                 hd_plan_wrong(c, NULL, f->span,
                               "@%s takes (%s) and @%s (%s): logits are of one sequence of the first argument", f->name,
@@ -134,11 +153,21 @@ static Integers made_of(const Op *o, const Integers *at) {
     return x;
 }
 
+// Positions of a text are below the length of a sequence.
+static int64_t window(const PlanCheck *c) {
+    const Func *f = hd_segment(c->m, c->logits, 0, NULL);
+    return f && f->n_args && f->args[0]->type->rank == 2 ? f->args[0]->type->dim[1] : INT64_MAX;
+}
+
 static void check_tokens(PlanCheck *c, const Func *f) {
     Integers *at = HD_NEWN(c->a, Integers, f->n_values + 1); // by value
     hd_plan_enter(c, f);
     for (int i = 0; i <= f->n_values; i++) at[i].below = -1;
     for (int i = 0; i < f->n_args; i++) {
+        if (i && hd_runs(c->decode, f)) { // the position
+            at[f->args[i]->id] = (Integers){window(c), 0};
+            continue;
+        }
         const Input s = hd_input(c->m, f, i);
         if (f->args[i]->type->dtype == TY_I32) at[f->args[i]->id] = (Integers){s.below, s.also};
     }

@@ -10,9 +10,11 @@
 //   norm                                       ops that compute the norm of gradients
 //   counter                                    step_scalars, once in a step
 //   random                                     random
+//   keys and values (caches)                   attention_step, in the function of kind decode
 //
-// A step names its loss, norm, counter and random state; the others are parts of buckets. So validation writes its loss
-// and gathers weights, logits gather weights, and the optimizer's function writes what the optimizer does. In the plan
+// A step names its loss, norm, counter, random state and caches; the others are parts of buckets. So validation writes
+// its loss and gathers weights, logits gather weights, decode gathers weights and writes its keys and values, and the
+// optimizer's function writes what the optimizer does. In the plan
 // of a model, which says `program`, nothing writes a buffer that persists and that neither a bucket nor the step names.
 // In a text by hand such a buffer is what its author wants to see.
 #include "passes/analysis/access.h"
@@ -28,7 +30,8 @@ typedef struct {
     const Symbol *buffer;  // that it writes
 } Writes;
 
-typedef enum { FOR_UPDATE, FOR_WEIGHTS, FOR_GRADIENT, FOR_LOSS, FOR_NORM, FOR_COUNTER, FOR_RANDOM, N_PURPOSES } Purpose;
+typedef enum { FOR_UPDATE, FOR_WEIGHTS, FOR_GRADIENT, FOR_LOSS, FOR_NORM, FOR_COUNTER, FOR_RANDOM, FOR_CACHE,
+               N_PURPOSES } Purpose;
 
 static const Purpose of_part[N_PARTS] = {
     [PART_MASTER] = FOR_UPDATE, [PART_STATE] = FOR_UPDATE,   [PART_COMPUTE] = FOR_UPDATE,
@@ -41,6 +44,7 @@ static const Purpose of_part[N_PARTS] = {
 static bool is_update(const Writes *w) { return w->o->kind == OP_UPDATE; }
 static bool counts(const Writes *w) { return w->o->kind == OP_STEP_SCALARS; }
 static bool draws(const Writes *w) { return w->o->kind == OP_RANDOM; }
+static bool attends(const Writes *w) { return w->o->kind == OP_ATTENTION_STEP; }
 
 // The buffer that an op reads, by name or through views that are its operand.
 static const Symbol *source(const Op *o) {
@@ -64,7 +68,7 @@ static bool is_norm(const Writes *w) {
 }
 
 static bool computes(const Writes *w) {
-    return !moves(w->o) && !is_update(w) && !counts(w) && !draws(w) && !is_norm(w);
+    return !moves(w->o) && !is_update(w) && !counts(w) && !draws(w) && !attends(w) && !is_norm(w);
 }
 
 // A contribution, zeros, or what moves another sum of the same bucket.
@@ -78,7 +82,7 @@ static bool adds_up(const Writes *w) {
 // --- what buffers are for
 
 #define IN(kind) (1u << (kind))
-enum { IN_TRAINING = IN(KIND_MICRO) | IN(KIND_UPDATE), IN_OTHERS = IN(KIND_EVAL) | IN(KIND_LOGITS) };
+enum { IN_TRAINING = IN(KIND_MICRO) | IN(KIND_UPDATE), IN_OTHERS = IN(KIND_EVAL) | IN(KIND_LOGITS) | IN(KIND_DECODE) };
 
 static const struct {
     const char *by;               // what may write it
@@ -92,13 +96,23 @@ static const struct {
     [FOR_NORM] = {"grad_norm or root_sum", is_norm, IN_TRAINING},
     [FOR_COUNTER] = {"step_scalars", counts, IN_TRAINING},
     [FOR_RANDOM] = {"random", draws, IN(KIND_MICRO)},
+    [FOR_CACHE] = {"attention_step", attends, IN(KIND_DECODE)},
 };
 
 static const struct { AttrId at; const char *text; Purpose purpose; } of_step[] = {
     {A_LOSS, "loss", FOR_LOSS},
     {A_NORM, "norm", FOR_NORM},
     {A_COUNTER, "counter", FOR_COUNTER},
-    {A_RANDOM, "random state", FOR_RANDOM}};
+    {A_RANDOM, "random state", FOR_RANDOM},
+    {A_CACHES, "keys or values", FOR_CACHE}};
+
+static bool step_names(const Symbol *step, AttrId as, const char *name) {
+    const Attr *a = hd_attr(&step->attrs, as);
+    const char *const *names;
+    for (int i = 0, n = a ? hd_names(a, &names) : 0; i < n; i++)
+        if (!strcmp(names[i], name)) return true;
+    return false;
+}
 
 // What the buffer is for, and in `what` that in words; N_PURPOSES: nothing that the step at hand knows of.
 static Purpose purpose_of(const Writes *w, const char **what) {
@@ -110,7 +124,7 @@ static Purpose purpose_of(const Writes *w, const char **what) {
     }
     for (size_t i = 0; i < sizeof of_step / sizeof *of_step; i++) {
         const bool loss = of_step[i].purpose == FOR_LOSS && hd_plan_is_loss(w->step, w->buffer);
-        if (!loss && strcmp(hd_word(&w->step->attrs, of_step[i].at, ""), w->buffer->name) != 0) continue;
+        if (!loss && !step_names(w->step, of_step[i].at, w->buffer->name)) continue;
         *what = hd_sprintf(w->c->a, "%s of step @%s", of_step[i].text, w->step->name);
         return of_step[i].purpose;
     }
@@ -164,10 +178,10 @@ static void run_func(Writes *w, const Func *f, Accesses *list) {
 }
 
 void hd_check_writes(PlanCheck *c) {
-    const Symbol *steps[] = {c->train, c->eval, c->logits};
+    const Symbol *steps[] = {c->train, c->eval, c->logits, c->decode};
     Accesses list = {0};
     const Func *f;
-    for (int k = 0; k < 3; k++) {
+    for (int k = 0; k < 4; k++) {
         Writes w = {.c = c, .of_model = c->of_model, .step = steps[k]};
         w.updated = HD_NEWN(c->a, const Op *, c->n_buckets + 1);
         int64_t times = 1;

@@ -171,13 +171,13 @@ static void run_training(Flow *w) {
     if (all || updates(w)) check_written(w, all);
 }
 
-// Logits read weights as validation does: from before the next step, whatever ran before them.
-static void run_logits(const Flow *training) {
+// Logits, and those of a token, read weights as validation does: from before the next step, whatever ran before them.
+static void run_logits(const Flow *training, const Symbol *step) {
     PlanCheck *c = training->c;
     Flow w = hd_flow(c);
     const Func *f;
     w.left = training->left;
-    for (int i = 0; (f = hd_segment(c->m, c->logits, i, NULL)); i++) {
+    for (int i = 0; (f = hd_segment(c->m, step, i, NULL)); i++) {
         hd_plan_enter(c, f);
         hd_flow_run(&w, f, true);
     }
@@ -187,7 +187,8 @@ static void run_logits(const Flow *training) {
 void hd_check_contributions(PlanCheck *c) {
     Flow w = hd_flow(c);
     run_training(&w);
-    run_logits(&w);
+    run_logits(&w, c->logits);
+    run_logits(&w, c->decode);
     Flow e = hd_flow(c);
     const Func *f;
     e.left = w.left;

@@ -1,12 +1,12 @@
 // A tensor module's terms become the symbol `program`; a plan's are compared with it.
 //
 //   param @head.weight : f32[512,128] {..., declared = H, contributed = H}
-//   program @program {rules = 4, settings = H, losses = [H, H], logits = H, update = H, parameters = H}
+//   program @program {rules = 4, settings = H, losses = [H, H], logits = H, decode = H, update = H, parameters = H}
 //   program @program.blocks.0 {products = [h, ..]}
 //
-// Compared are the loss that every micro-batch and validation keep, what @logits returns, every contribution to every
-// gradient in order, the declarations of the parameters, and what the train block says. The optimizer's ops have the
-// settings of config @train and the buffers of their buckets (settings.c, update.c).
+// Compared are the loss that every micro-batch and validation keep, what @logits and @decode return, every contribution
+// to every gradient in order, the declarations of the parameters, and what the train block says. The optimizer's ops
+// have the settings of config @train and the buffers of their buckets (settings.c, update.c).
 //
 // Trusted are what makes the tensor module (the frontend, autodiff, precision, fp8), what runs the plan (code
 // generation, the runtime, libraries), and the proof that buffers hold what their views say, which comes first (flow.c,
@@ -173,7 +173,8 @@ static void declare_products(Module *m, const TermWalk *w, Arena *scratch) {
 }
 
 void hd_program_declare(Module *m, Arena *scratch) {
-    Func *f[] = {of_kind(m, KIND_MICRO), of_kind(m, KIND_EVAL)}, *logits = of_kind(m, KIND_LOGITS);
+    Func *f[] = {of_kind(m, KIND_MICRO), of_kind(m, KIND_EVAL)}, *logits = of_kind(m, KIND_LOGITS),
+         *decode = of_kind(m, KIND_DECODE);
     if (!gives_loss(f[0]) || (f[1] && !gives_loss(f[1]))) return; // fsdp says what is wrong with it
     TermWalk w = hd_term_walk(m, NULL, scratch);
     const Mesh mesh = hd_mesh(m);
@@ -186,6 +187,11 @@ void hd_program_declare(Module *m, Arena *scratch) {
         hd_renumber(logits);
         hd_term_func(&w, logits);
         hd_set_word(m->cx, &as, A_LOGITS, returned_logits(&w));
+    }
+    if (decode) {
+        hd_renumber(decode);
+        hd_term_func(&w, decode);
+        hd_set_word(m->cx, &as, A_DECODE, returned_logits(&w));
     }
     for (int i = 1; i >= 0; i--) { // the micro-batch last, for its gradients
         if (!f[i]) continue;
@@ -350,13 +356,13 @@ static void compare_gradients(Compare *x) {
 }
 
 // What is known of products is of a batch: it finds no place in a function of one sequence.
-static void compare_logits(Compare *x) {
+static void compare_logits(Compare *x, AttrId of) {
     const Op *ret = hd_return(x->w.f);
-    if (strcmp(returned_logits(&x->w), hash_of(x->is, A_LOGITS)) || ret->in[0]->type->dtype != TY_F32)
+    if (strcmp(returned_logits(&x->w), hash_of(x->is, of)) || ret->in[0]->type->dtype != TY_F32)
         other_program(x, ret, ret->span, "returns other logits than the model's", true);
 }
 
-// The optimizer's function, and that of logits, keep no loss and give no gradient.
+// The optimizer's function, and those of logits, keep no loss and give no gradient.
 static void compare_update(Compare *x) {
     const Gifts *kept = &x->w.kept;
     for (int i = 0; i < x->w.n_params; i++)
@@ -390,7 +396,7 @@ static void compare_updates(Compare *x) {
 
 static bool is_compared(const Func *f) {
     const KindId k = f->is_kernel ? KIND_NONE : hd_kind(&f->attrs);
-    return k == KIND_MICRO || k == KIND_EVAL || k == KIND_UPDATE || k == KIND_LOGITS;
+    return k == KIND_MICRO || k == KIND_EVAL || k == KIND_UPDATE || k == KIND_LOGITS || k == KIND_DECODE;
 }
 
 // Compares one function; returns whether it computes what it should.
@@ -400,8 +406,9 @@ static bool compare_func(Compare *x, const Func *f) {
     hd_term_func(&x->w, f);
     const KindId k = hd_kind(&f->attrs);
     compare_scalars(x, f);
-    if (k == KIND_LOGITS) compare_logits(x);
-    if (k == KIND_UPDATE || k == KIND_LOGITS) compare_update(x);
+    if (k == KIND_LOGITS) compare_logits(x, A_LOGITS);
+    if (k == KIND_DECODE) compare_logits(x, A_DECODE);
+    if (k == KIND_UPDATE || k == KIND_LOGITS || k == KIND_DECODE) compare_update(x);
     else if (compare_losses(x, word_at(x->is, A_LOSSES, k == KIND_EVAL)) && k == KIND_MICRO) compare_gradients(x);
     return x->c->found.n == before;
 }

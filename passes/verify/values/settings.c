@@ -6,14 +6,15 @@
 
 // What a step of each kind runs.
 static KindId step_of(KindId of) {
-    return of == KIND_EVAL || of == KIND_LOGITS ? of : of == KIND_MICRO || of == KIND_UPDATE ? KIND_TRAIN : KIND_NONE;
+    if (of == KIND_EVAL || of == KIND_LOGITS || of == KIND_DECODE) return of;
+    return of == KIND_MICRO || of == KIND_UPDATE ? KIND_TRAIN : KIND_NONE;
 }
 
 // Every function with a place in a step is run by one, and micro-batches by a training step, as many as they should be.
 static void check_steps(PlanCheck *c, const Attrs *train) {
-    const Symbol *steps[] = {c->train, c->eval, c->logits};
-    int64_t micro = 0, alone[3] = {0}, times;
-    for (int k = 0; k < 3; k++) {
+    const Symbol *steps[] = {c->train, c->eval, c->logits, c->decode};
+    int64_t micro = 0, alone[4] = {0}, times;
+    for (int k = 0; k < 4; k++) {
         const Func *f;
         for (int i = 0; (f = hd_segment(c->m, steps[k], i, &times)); i++) {
             KindId kind = hd_kind(&f->attrs);
@@ -26,7 +27,7 @@ static void check_steps(PlanCheck *c, const Attrs *train) {
     }
     for (const Func *f = c->m->funcs; f; f = f->next)
         if (!f->is_kernel && hd_has(&f->attrs, A_KIND) && !hd_runs(c->train, f) && !hd_runs(c->eval, f) &&
-            !hd_runs(c->logits, f))
+            !hd_runs(c->logits, f) && !hd_runs(c->decode, f))
             hd_plan_wrong(c, NULL, f->span, "@%s is of kind %s, and no step runs it", f->name,
                           hd_word(&f->attrs, A_KIND, ""));
     if (c->eval && alone[1] != 1)
@@ -35,6 +36,9 @@ static void check_steps(PlanCheck *c, const Attrs *train) {
     if (c->logits && alone[2] != 1)
         hd_plan_wrong(c, NULL, c->logits->span, "step @%s computes logits %lld times; it does so once", c->logits->name,
                       (long long)alone[2]);
+    if (c->decode && alone[3] != 1)
+        hd_plan_wrong(c, NULL, c->decode->span, "step @%s computes a token %lld times; it does so once",
+                      c->decode->name, (long long)alone[3]);
     if (micro && hd_int(train, A_MICRO, micro) != micro)
         hd_plan_wrong(c, NULL, c->train->span, "step @%s runs %lld micro-batches, and config @train says %lld",
                       c->train->name, (long long)micro, (long long)hd_int(train, A_MICRO, 1));
@@ -96,6 +100,7 @@ static void check_class(PlanCheck *c, const Symbol *s) {
                                                                                   {"optimizer", true, false},
                                                                                   {"weights", true, true},
                                                                                   {"gradients", true, true},
+                                                                                  {"kv_cache", true, false},
                                                                                   {"staging", false, true}};
     enum { CLASSES = sizeof classes / sizeof *classes };
     const char *class = hd_word(&s->attrs, A_CLASS, NULL);
