@@ -4,8 +4,8 @@
 usage: wheel.py [--cmake=CMAKE] BUILD FOLDER
 
 Prints the path of the wheel, which is in FOLDER. `pip install` of it gives heddlec, heddle-opt, heddle-translate,
-nvrtc-check, heddle-data and `import heddle`. The format is that of the Python Packaging Authority's specification
-"Binary distribution format" (wheel 1.0).
+nvrtc-check, heddle-data, heddle-sample and `import heddle`. The format is that of the Python Packaging Authority's
+specification "Binary distribution format" (wheel 1.0).
 """
 import argparse
 import base64
@@ -20,7 +20,7 @@ import tempfile
 import zipfile
 
 HERE = pathlib.Path(__file__).resolve().parent
-TOOLS = ("heddlec", "heddle-opt", "heddle-translate", "nvrtc-check", "heddle-data")
+TOOLS = ("heddlec", "heddle-opt", "heddle-translate", "nvrtc-check", "heddle-data", "heddle-sample")
 
 
 def version(prefix):

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 
-TOOLS = ("heddlec", "heddle-opt", "heddle-translate", "nvrtc-check", "heddle-data")
+TOOLS = ("heddlec", "heddle-opt", "heddle-translate", "nvrtc-check", "heddle-data", "heddle-sample")
 SMALL = ["--set", "layers=1", "--set", "dim=32", "--set", "heads=2", "--set", "seq=16", "--set", "train.batch=2"]
 
 
@@ -154,8 +154,9 @@ def check_wheel(cmake, build, root, folder):
     (folder / "py work").mkdir()
     p = Prefix(site, folder / "py work")
     check("(Heddle)" in p.run(sys.executable, site / "bin/heddlec", "--version", PYTHONPATH=str(site)), "heddlec")
-    said = p.run(sys.executable, site / "bin/heddle-data", "--version", PYTHONPATH=str(site))
-    check("(Heddle)" in said, "heddle-data", said)
+    for tool in ("heddle-data", "heddle-sample"):
+        said = p.run(sys.executable, site / "bin" / tool, "--version", PYTHONPATH=str(site))
+        check("(Heddle)" in said, tool, said)
     share = site / "heddle/prefix/share"
     p.run(sys.executable, "-c", FROM_PYTHON, share / "heddle/examples/tiny/tiny.hd", next(share.rglob("LANGUAGE.md")),
           next(share.rglob("bits.md")), PYTHONPATH=str(site))

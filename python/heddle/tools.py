@@ -26,6 +26,14 @@ def nvrtc_check():
     _start("nvrtc-check")
 
 
-def heddle_data():  # by the Python that has the packages beside this one
-    path = heddle.tool("heddle-data")
+def _start_here(name):  # by the Python that has the packages beside this one
+    path = heddle.tool(name)
     os.execv(sys.executable, [sys.executable, path, *sys.argv[1:]])
+
+
+def heddle_data():
+    _start_here("heddle-data")
+
+
+def heddle_sample():
+    _start_here("heddle-sample")

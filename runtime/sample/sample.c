@@ -32,8 +32,9 @@ static bool add(Sample *s, const HdProgram *p, int64_t token, const char *what) 
 
 static bool read_text(Sample *s, const HdProgram *p, const char *text) {
     if (vocabulary(p) > BYTES)
-        return hd_fail("--sample: the tokens of model %s are numbers up to %lld and not bytes: give the prompt as "
-                       "numbers, --sample-ids=1,2,3, as its tokenizer makes them",
+        return hd_fail("--sample: the tokens of model %s are numbers up to %lld and not bytes: run this program "
+                       "with its tokenizer, heddle-sample --tokenizer=tokenizer.json --sample=TEXT PROGRAM, or give "
+                       "the prompt as numbers, --sample-ids=1,2,3",
                        p->model, (long long)vocabulary(p) - 1);
     for (const char *c = text; *c; c++)
         if (!add(s, p, (unsigned char)*c, "--sample: byte")) return false;
@@ -126,34 +127,45 @@ static bool next_token(Writer *t, const Sample *s, int64_t n, int32_t *token, bo
     return true;
 }
 
-static bool say(const Sample *s, int64_t n) {
+static bool written(void) {
+    return (!ferror(stdout) && !fflush(stdout)) || hd_fail("cannot write the text: %s", strerror(errno));
+}
+
+// Numbers are there as soon as they are chosen.
+static bool say_numbers(const Sample *s, int64_t from, int64_t n) {
+    for (int64_t i = from; i < n; i++) hd_say(stdout, "%s%d", i ? "," : "", (int)s->tokens[i]);
+    return written();
+}
+
+static bool say_bytes(const Sample *s, int64_t n) {
     const bool terminal = isatty(STDOUT_FILENO);
     char *text = malloc((size_t)n + 2);
     if (!text) return hd_fail("out of memory: a text of %lld tokens", (long long)n);
-    for (int64_t i = 0; i < n && !s->text; i++) hd_say(stdout, "%s%d", i ? "," : "", (int)s->tokens[i]);
     for (int64_t i = 0; i < n; i++) {
         text[i] = (char)s->tokens[i];
         if (terminal && (!text[i] || text[i] == '\t')) text[i] = ' ';
     }
     text[n] = '\n';
     text[n + 1] = 0;
-    if (!s->text) hd_say(stdout, "\n");
-    else if (terminal) hd_say_text(stdout, text);
+    if (terminal) hd_say_text(stdout, text);
     else fwrite(text, 1, (size_t)n + 1, stdout);
     free(text);
-    return (!ferror(stdout) && !fflush(stdout)) || hd_fail("cannot write the text: %s", strerror(errno));
+    return written();
 }
 
 static bool write_tokens(Writer *t, Sample *s, double *seconds) {
+    const bool numbers = !t->w->rank && !s->text;
     int64_t n = s->prompt;
-    bool stop = false, ok = true;
+    bool stop = false, ok = true, said = !numbers || say_numbers(s, 0, n);
     const double start = hd_now();
     for (; ok && n < s->total && !stop; n++) {
         t->w->at(t->w, "token", n + 1);
         ok = next_token(t, s, n, &s->tokens[n], &stop);
+        if (ok && numbers && said) said = say_numbers(s, n, n + 1);
     }
     *seconds = hd_now() - start;
-    return ok && hd_world_agree(t->w, t->w->rank || say(s, n));
+    if (numbers && said) hd_say(stdout, "\n"), said = written();
+    return ok && hd_world_agree(t->w, said && (t->w->rank || numbers || say_bytes(s, n)));
 }
 
 bool hd_sample_write(Sample *s, HdExec *x, HdWorld *w, const Options *o, double *seconds) {

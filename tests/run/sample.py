@@ -3,10 +3,13 @@
 --sample against an own choice from those logits. Usage: sample.py ROOT HEDDLEC [CASE...]
 """
 import array
+import importlib.util
+import json
 import math
 import os
 import re
 import struct
+import subprocess
 import sys
 
 import compiled
@@ -15,7 +18,7 @@ from compiled import SEQ, bad, digest_of, good, read, text_file, train_digest, w
 from dropout import philox
 
 ON = ("schedule.logits=on",)
-VOCAB = 256
+VOCAB, WIDE = 256, 300
 PROMPT = "the quick"
 
 
@@ -174,6 +177,76 @@ def case_cache():
         compiled.EXAMPLE = tiny
 
 
+def tokenizer(values):
+    """A tokenizer.json of 300 tokens, and how it encodes and decodes: the package's, or the stand-in's words."""
+    ways = os.path.join(compiled.programs.root, "tests/run/stand_in")
+    if importlib.util.find_spec("tokenizers") is None:
+        print("tokenizers is not installed: the stand-in took its place")
+        write("tokenizer.json", json.dumps({"words": [f"w{i}" for i in range(300)]}))
+        return {"PYTHONPATH": ways}, "w5 w77 w5", lambda ids: " ".join(f"w{i}" for i in ids)
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    t = Tokenizer(models.BPE())
+    t.pre_tokenizer, t.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    t.train_from_iterator(values, trainers.BpeTrainer(vocab_size=300, special_tokens=["<|endoftext|>"],
+                                                      initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
+    t.save("tokenizer.json")
+    check(t.get_vocab_size() == 300, "a vocabulary of", t.get_vocab_size())
+    return {}, "the na\u00efve \u65e5\u672c", lambda ids: t.decode(ids, skip_special_tokens=False)
+
+
+def tool():
+    path = os.path.join(compiled.programs.root, "tools/heddle-sample")
+    return sys.executable, "-B", path, "--tokenizer=tokenizer.json"
+
+
+def with_tokenizer(*args, status=0, env=None, sample="w5"):
+    r = subprocess.run([*tool(), f"--sample={sample}", *args], capture_output=True, stdin=subprocess.DEVNULL,
+                       env=dict(os.environ, PYTHONIOENCODING="utf-8", **(env or {})))
+    r = compiled.Result(["heddle-sample", *args], r.returncode, r.stdout.decode(), r.stderr.decode())
+    check(r.status == status, f"expected exit {status}:", r)
+    return r
+
+
+def case_tokenizer():
+    """heddle-sample: the text of the tokens that the program writes by itself; characters of several tokens; lines of
+    training between texts; what is refused."""
+    with open(os.path.join(compiled.programs.root, "LICENSE"), encoding="utf-8") as f:
+        env, text, decode = tokenizer(f.readlines())
+    wide = (*ON, f"vocab={WIDE}")
+    program = compiled.programs.get(*wide)
+    good("--data=" + text_file(), "--steps=2", "--save=c", settings=wide)
+    r = with_tokenizer(program, "--resume=c", "--tokens=40", "--seed=4", env=env, sample=text)
+    check(r.out.startswith(text), "it begins otherwise:", r)
+    first = with_tokenizer("printf", "%s\\n", env=env, sample=text).out  # what the tool gives to a program
+    ids = re.search(r"--sample-ids=([\d,]+)", first).group(1)
+    check(decode([int(i) for i in ids.split(",")]) == text, "the prompt is", ids)
+    numbers = ids_of("--sample-ids=" + ids, "--tokens=40", "--seed=4", settings=wide)
+    check(r.out == decode(numbers) + "\n", "other text than that of the tokens:", r, numbers)
+    waits = 'printf "%s,5," "${0#*=}"; read line; echo 7'
+    with subprocess.Popen([*tool(), f"--sample={text}", "sh", "-c", waits], stdin=subprocess.PIPE,
+                          stdout=subprocess.PIPE, env=dict(os.environ, PYTHONIOENCODING="utf-8", **env)) as p:
+        shown, whole = b"", decode([int(i) for i in ids.split(",")] + [5]).encode()
+        while len(shown) < len(whole):  # and while the program waits
+            shown += os.read(p.stdout.fileno(), 100)
+        p.stdin.write(b"\n")
+        p.stdin.close()
+        check(shown == whole and p.stdout.read().endswith(decode([7]).encode() + b"\n"), "as it comes:", shown)
+    r = with_tokenizer(program, "--data=data.txt", "--steps=4", "--sample-every=2", "--tokens=3", env=env, sample=text)
+    check(len(r.out.split(text)) == 3 and "step 4/4" in r.out + r.err, "two texts beside the lines of steps:", r)
+    for words, args in (
+        (("--tokenizer stands behind", "heddle-sample --tokenizer=FILE"), (program, "--tokenizer=x")),
+        (("cannot run nowhere/p: No such file",), ("nowhere/p",)),
+        (("cannot run tokenizer.json: ", "here it is ./tokenizer.json"), ("tokenizer.json",)),
+        (("token 300, which is outside the vocabulary of 300",), ("sh", "-c", 'echo "${0#*=}",300')),
+    ):
+        r = with_tokenizer(*args, status=1, env=env, sample=text)
+        said = r.err.count("heddle-sample: error: ") == 1 and all(w in r.err for w in words)
+        check(said, "it does not say", words, r)
+    r = with_tokenizer(program, "--resume=c", "--tokens=none", status=2, env=env, sample=text)
+    check("--tokens=none: expected a whole number" in r.err, "the program's own message:", r)
+    check("makes none of this" in with_tokenizer(program, status=1, env=env, sample="").err, "an empty text")
+
+
 def case_bad():
     trained()
     few = write("few.txt", read("data.txt")[: 3 * SEQ])
@@ -207,7 +280,7 @@ def case_bad():
             "--set schedule.logits=on", "fn logits(tokens: i32[batch, seq]) { return ...; }",
             args=("--resume=c", option, *(["--data=few.txt"] if "logits" in option else [])))
     good("--resume=c", "--export=w.safetensors", settings=ON)
-    for vocab, words in ((300, ("numbers up to 299 and not bytes", "--sample-ids=1,2,3")),
+    for vocab, words in ((WIDE, ("numbers up to 299 and not bytes", "heddle-sample --tokenizer=", "--sample-ids=1,2")),
                          (100, ("--sample: byte 122 is outside the vocabulary of 100",))):
         bad(1, *words, args=("--data=few.txt", "--steps=1", "--sample=az"), settings=(*ON, f"vocab={vocab}"))
     compiled.full_device("full.npy")

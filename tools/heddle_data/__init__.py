@@ -1,10 +1,12 @@
-"""The tool heddle-data. Python's own library is enough; `tokenizers`, `pyarrow` and `zstandard` read what they are for.
+"""The tools heddle-data and heddle-sample. Python's own library is enough; `tokenizers`, `pyarrow` and `zstandard` read
+what they are for.
 
 texts.py      documents out of text, JSON lines and parquet, as batches for workers
 tokenizer.py  documents to tokens
 formats.py    files of tokens: their headers, readers, and what a writer puts around tokens
 shards.py     documents of tokens to files, under their names only when all are whole
 command.py    the command line; pages.py has its man page and completions
+sample.py     heddle-sample: text into a program, and what the program writes
 """
 
 

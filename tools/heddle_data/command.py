@@ -66,10 +66,20 @@ class Page(argparse.Action):
         p.exit()
 
 
+def common_options(p):
+    p.add_argument("-h", "--help", action="help", help="print this text, and stop")
+    p.add_argument("--version", action="version", version=f"{p.prog} (Heddle) {version() or 'of these sources'}",
+                   help="print the version, and stop")
+    p.add_argument("--print-man", action=Page, nargs=0, help="print the man page, and stop")
+    p.add_argument("--print-completion", action=Page, choices=pages.SHELLS, help="print what a shell completes, and "
+                                                                                 "stop")
+
+
 def parser():
     p = Parser("heddle-data", description=ABOUT, allow_abbrev=False, add_help=False,
                usage="%(prog)s [OPTION...] FILE... -o FOLDER\n"
                      "       %(prog)s --check [OPTION...] FILE...")
+    p.purpose = "makes tokens of text, and shards of tokens of others"
     p.add_argument("files", nargs="+", metavar="FILE", help="a file, or a folder: all files in it, by their names")
     p.add_argument("-o", "--output", metavar="FOLDER", help="gets train-00000.npy and so on")
     p.add_argument("--tokenizer", metavar="FILE", help="a tokenizer.json of Hugging Face or a folder with one; "
@@ -92,12 +102,7 @@ def parser():
     p.add_argument("--check", action="store_true", help="print the first sequence and its text, of what was "
                                                         "written or, without -o, of each FILE")
     p.add_argument("--seq", type=number, metavar="N", help="tokens that --check prints; 64 if not given")
-    p.add_argument("-h", "--help", action="help", help="print this text, and stop")
-    p.add_argument("--version", action="version", version=f"heddle-data (Heddle) {version() or 'of these sources'}",
-                   help="print the version, and stop")
-    p.add_argument("--print-man", action=Page, nargs=0, help="print the man page, and stop")
-    p.add_argument("--print-completion", action=Page, choices=pages.SHELLS, help="print what a shell completes, and "
-                                                                                 "stop")
+    common_options(p)
     return p
 
 
@@ -343,21 +348,26 @@ def run(options):
         check(options, written[:1], tokenizer, kind)
 
 
-def main():
+def ended(tool, work):
+    """The exit status of a tool: what its work returns, or one line that says why there is none."""
     sys.stdout.reconfigure(errors="backslashreplace")  # for a locale without all of Unicode
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # what is not finished is removed
     try:
-        run(parser().parse_args())
+        status = work()
         sys.stdout.flush()
     except Refused as e:
-        print(clean(f"heddle-data: error: {e}", keep=""), file=sys.stderr)
+        print(clean(f"{tool}: error: {e}", keep=""), file=sys.stderr)
         return 1
     except MemoryError:
-        print("heddle-data: error: out of memory; --split or --end cuts what is one document", file=sys.stderr)
+        print(f"{tool}: error: out of memory; --split or --end cuts what is one document", file=sys.stderr)
         return 1
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
-    return 0
+    return status or 0
+
+
+def main():
+    return ended("heddle-data", lambda: run(parser().parse_args()))

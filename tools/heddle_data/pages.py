@@ -1,4 +1,4 @@
-"""The man page of heddle-data and what shells complete, from its options."""
+"""The man page of a tool and what shells complete, from its options."""
 
 
 def spelled(action):
@@ -30,7 +30,7 @@ def roff(text):
 def man(parser, version):
     about, usage = parser.description.replace("\n", " "), parser.usage.replace("%(prog)s", parser.prog).split("\n")
     lines = [f'.TH {parser.prog} 1 "" "{f"Heddle {version}".strip()}"', ".SH NAME",
-             roff(f"{parser.prog} - makes tokens of text, and shards of tokens of others"), ".SH SYNOPSIS"]
+             roff(f"{parser.prog} - {parser.purpose}"), ".SH SYNOPSIS"]
     for line in usage:
         lines += [f".B {roff(line.strip())}", ".br"]
     lines += [".SH DESCRIPTION", roff(about), ".SH OPTIONS"]
@@ -47,7 +47,8 @@ def bash(parser):
     cases = "\n".join(f"    {a.option_strings[-1]}) COMPREPLY=($(compgen -W '{' '.join(a.choices)}' -- \"$word\")); "
                       f"return ;;" for a in options(parser) if a.choices)
     names = " ".join(a.option_strings[-1] for a in options(parser))
-    return f"""_heddle_data() {{
+    function = "_" + parser.prog.replace("-", "_")
+    return f"""{function}() {{
     local word=${{COMP_WORDS[COMP_CWORD]}} before=${{COMP_WORDS[COMP_CWORD-1]}}
     [ "$before" = = ] && before=${{COMP_WORDS[COMP_CWORD-2]}}
     [ "$word" = = ] && word=
@@ -56,7 +57,7 @@ def bash(parser):
     esac
     [[ $word == -* ]] && COMPREPLY=($(compgen -W '{names}' -- "$word"))
 }}
-complete -o default -F _heddle_data {parser.prog}"""
+complete -o default -F {function} {parser.prog}"""
 
 
 def zsh(parser):
