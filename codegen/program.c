@@ -297,7 +297,7 @@ static bool has_of_files(const Emit *e, AttrId what) { // AS or TRANSPOSED, of a
 static int put_params(Emit *e) {
     VEC(const Symbol *) list = {0};
     for (const Symbol *s = e->m->symbols; s; s = s->next)
-        if (s->kind == SYM_PARAM) hd_push(e->a, &list, s);
+        if (s->kind == SYM_PARAM && !hd_has(&s->attrs, A_LOGGED)) hd_push(e->a, &list, s);
     for (int i = 1; i < list.n; i++) // insertion sort: stable, and the list is almost always sorted
         for (int k = i;
              k > 0 && hd_int(&list.at[k - 1]->attrs, A_INDEX, k - 1) > hd_int(&list.at[k]->attrs, A_INDEX, k); k--) {
@@ -362,6 +362,16 @@ static unsigned overlaps(Emit *e, const Symbol *step) {
     return bits;
 }
 
+// The number that a run reports after each step, where every rank has it; -1: none.
+static int64_t logged_offset(Emit *e) {
+    const Symbol *s = e->m->symbols;
+    while (s && (s->kind != SYM_PARAM || !hd_has(&s->attrs, A_LOGGED))) s = s->next;
+    const Symbol *bucket = s ? hd_symbol_find(e->m, hd_word(&s->attrs, A_BUCKET, "")) : NULL;
+    if (!bucket) return -1;
+    const char *master = hd_word(&bucket->attrs, A_MASTER_WEIGHTS, "");
+    return hd_emit_buffer(e, NULL, hd_word(&bucket->attrs, A_NEXT, master), hd_int(&s->attrs, A_OFFSET, 0));
+}
+
 // The step of a kind, as the field `name` of the program.
 static void put_step(Emit *e, KindId kind, const char *name, Out *field) {
     const Symbol *step = hd_step(e->m, kind);
@@ -373,10 +383,11 @@ static void put_step(Emit *e, KindId kind, const char *name, Out *field) {
         hd_printf(e->c, "%s{&funcs[%d], %lld}", n ? ", " : "", func_index(e, f), ll(times));
     if (step) hd_puts(e->c, "};\n\n");
     hd_printf(field, "    .%s = {%d, %s, .loss = %lld, .norm = %lld, .counter = %lld, .random = %lld"
-                     ", .overlaps = 0x%x},\n", name, n,
+                     ", .dropped = %lld, .overlaps = 0x%x},\n", name, n,
               step ? hd_sprintf(e->a, "%s_segments", name) : "0", ll(state_offset(e, step, A_LOSS)),
               ll(state_offset(e, step, A_NORM)), ll(state_offset(e, step, A_COUNTER)),
-              ll(state_offset(e, step, A_RANDOM)), overlaps(e, step));
+              ll(state_offset(e, step, A_RANDOM)),
+              ll(kind == KIND_TRAIN ? logged_offset(e) : -1), overlaps(e, step));
 }
 
 // The streams beside the main one that run products and kernels, a bit for each.

@@ -105,6 +105,7 @@ typedef struct { // functions that run one after another, each so often before t
     int64_t loss, norm, counter; // byte offsets of f32, f32 and i32; -1: absent
     int64_t random; // of i32[4]: the seed, and the number of the sequence that this rank reads next; -1: absent
     unsigned overlaps; // streams, a bit for each, that may run on when a function but the last has returned
+    int64_t dropped; // of f32: the rows that experts beyond their capacity left out in the step; -1: none can
 } HdStep;
 
 typedef struct { // a matrix product, row-major: d (m x n) = a (m x k) b (k x n); ta: a is stored k x m; tb: b is stored

@@ -54,11 +54,43 @@ Val hd_call_take(Front *f, BoundArgs *a) {
     return tensor(hd_emit(f, a->span, OP_TAKE, 2 + all, in, NULL, NULL));
 }
 
+// How many elements are at least `least`, as f32.
+static Value *count(Front *f, Span s, Value *v, int64_t least, const int64_t *below) {
+    Attrs f32 = {0}, all = {0};
+    hd_set_word(f->cx, &f32, A_OUT, "f32");
+    const Type *number = hd_type(f->cx, TY_F32, 0, NULL);
+    const int64_t axes[] = {0, 1, 2, 3, 4, 5, 6, 7};
+    _Static_assert(sizeof axes / sizeof *axes >= HD_MAX_RANK, "all axes of a value");
+    hd_set_ints(f->cx, &all, A_AXES, v->type->rank, axes);
+    Value *x = hd_emit(f, s, OP_CAST, 1, &v, &f32, NULL), *from = hd_emit_const(f, s, (double)least, number);
+    Value *is = hd_emit(f, s, OP_GE, 2, (Value *[]){x, from}, NULL, NULL);
+    if (below) {
+        Value *end = hd_emit_const(f, s, (double)*below, number);
+        Value *inside = hd_emit(f, s, OP_LT, 2, (Value *[]){x, end}, NULL, NULL);
+        is = hd_emit(f, s, OP_MUL, 2, (Value *[]){is, inside}, NULL, NULL);
+    }
+    return hd_emit(f, s, OP_SUM, 1, &is, &all, NULL);
+}
+
+// Choices of an expert that got no row are counted, and a run reports how many a step had.
+static bool report_drops(Front *f, Span s, const Op *dispatch) {
+    const int64_t experts = hd_int(&dispatch->attrs, A_EXPERTS, 0);
+    if (!hd_updates_happen(f)) return true;
+    Value *chosen = count(f, s, dispatch->in[0], 0, &experts), *placed = count(f, s, dispatch->out[1], 0, NULL);
+    Value *dropped = hd_emit(f, s, OP_SUB, 2, (Value *[]){chosen, placed}, NULL, NULL);
+    const Type *one = hd_type(f->cx, TY_F32, 1, (int64_t[]){1});
+    dropped = hd_emit(f, s, OP_RESHAPE, 1, &dropped, NULL, one);
+    return dropped && hd_updates_count(f, s, "dropped", dropped);
+}
+
 Val hd_call_dispatch(Front *f, BoundArgs *a) {
     Attrs attrs = {0};
     if (!integers(f, a, 0, "dispatch: the choices")) return bad;
     hd_set_int(f->cx, &attrs, A_EXPERTS, a->v[1].i);
-    return results(f, hd_emit(f, a->span, OP_DISPATCH, 1, &a->v[0].tensor, &attrs, NULL), 3);
+    if (given(a, 2)) hd_set_int(f->cx, &attrs, A_CAPACITY, a->v[2].i);
+    Value *source = hd_emit(f, a->span, OP_DISPATCH, 1, &a->v[0].tensor, &attrs, NULL);
+    if (source && given(a, 2) && !report_drops(f, a->span, source->def)) return bad;
+    return results(f, source, 3);
 }
 
 Val hd_call_grouped(Front *f, BoundArgs *a) {

@@ -37,12 +37,12 @@ Val hd_updates_member(Front *f, Span use, const Symbol *param) {
 
 // --- total(x)
 
-static bool contribute(Front *f, Span s, Value *v) {
+static bool contribute(Front *f, Span s, const Symbol *buffer, Value *v) {
     Op *o = hd_op_new(f->func, OP_GRAD, 1, &v);
-    hd_set_word(f->cx, &o->attrs, A_PARAM, f->updated->name);
+    hd_set_word(f->cx, &o->attrs, A_PARAM, buffer->name);
     if (hd_infer(o, 0, NULL))
-        return hd_front_error(f, s, "total(x) is added to buffer '%s', %s, and x is %s", f->updated->name,
-                              hd_type_text(f->cx, f->updated->type), hd_type_text(f->cx, v->type));
+        return hd_front_error(f, s, "total(x) is added to buffer '%s', %s, and x is %s", buffer->name,
+                              hd_type_text(f->cx, buffer->type), hd_type_text(f->cx, v->type));
     o->loc = (Loc){f->frame->path, f->file, hd_front_line(f, s)};
     o->span = hd_front_site(f, s);
     hd_append(f->func, o);
@@ -66,7 +66,7 @@ Val hd_lower_total(Front *f, Instance *scope, const Node *call) {
         f->updated = NULL; // for what hd_emit checks
         v = hd_emit_float(f, call->span, v);
         f->updated = buffer;
-        ok = v.kind == VAL_TENSOR && contribute(f, call->span, v.tensor);
+        ok = v.kind == VAL_TENSOR && contribute(f, call->span, buffer, v.tensor);
     }
     f->func = kernel;
     return ok ? (Val){.kind = VAL_TENSOR, .tensor = kernel->args[OPT_GRADIENT]} : bad;
@@ -132,11 +132,13 @@ static Member *buffer_of(Front *f, const Node *n) {
     return NULL;
 }
 
+bool hd_updates_happen(const Front *f) { return hd_kind(&f->func->attrs) == KIND_LOSS; } // logits train nothing
+
 bool hd_lower_update(Front *f, const Node *n) {
     Member *m = buffer_of(f, n);
     Func *const outer = f->func;
     if (!m) return false;
-    if (hd_kind(&outer->attrs) != KIND_LOSS) return true; // logits train nothing
+    if (!hd_updates_happen(f)) return true;
     if (hd_has(&m->param->attrs, A_KERNEL))
         return hd_front_error(f, n->span, "buffer '%s' is updated a second time: a step updates it once",
                               m->param->name);
@@ -151,6 +153,24 @@ bool hd_lower_update(Front *f, const Node *n) {
     if (ok) k = share(f, k);
     hd_set_word(f->cx, &m->param->attrs, A_KERNEL, k->name);
     return ok;
+}
+
+// --- numbers that a run reports
+
+// A buffer that is what the step has added up for it: NaN in a step that is skipped.
+bool hd_updates_count(Front *f, Span s, const char *name, Value *v) {
+    if (!f->counted) {
+        Func *k = empty_kernel(f, name);
+        hd_append(k, hd_op_new(k, OP_RETURN, 1, &k->args[OPT_GRADIENT]));
+        hd_renumber(k);
+        f->counted = hd_symbol_add(f->module, SYM_PARAM, hd_free_name(f->module, name), v->type);
+        hd_set_word(f->cx, &f->counted->attrs, A_INIT, hd_intern(f->cx, "zeros"));
+        hd_set_word(f->cx, &f->counted->attrs, A_KERNEL, k->name);
+        hd_set_flag(f->cx, &f->counted->attrs, A_LOGGED);
+        f->counted->loc = (Loc){"root", f->file, hd_front_line(f, s)};
+        f->counted->span = hd_front_site(f, s);
+    }
+    return contribute(f, s, f->counted, v);
 }
 
 bool hd_updates_check(Front *f) {

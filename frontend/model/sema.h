@@ -113,6 +113,7 @@ typedef struct Front {
     Symbol *updated;       // the buffer whose update is being lowered: f->func is its kernel; NULL: none
     Func *outer;           // the function around it
     int totals;            // total(...) in it so far
+    Symbol *counted;       // what dispatch counts; NULL: nothing so far
     struct Settings *settings;
     VEC(const Node *) groups; // of the optimizer, in their order
     const Node *optimizer; // its text
@@ -204,6 +205,9 @@ bool hd_lower_update(Front *f, const Node *n); // updates.c: the statement `upda
 Val hd_lower_total(Front *f, Instance *scope, const Node *call); // ... and total(x) in it
 bool hd_updates_may_read(Front *f, Span s, int n, Value *const *in); // operands of an op; outside of updates: any
 Val hd_updates_member(Front *f, Span use, const Symbol *param); // a parameter or buffer by name, in an update
+bool hd_updates_happen(const Front *f); // in what is lowered now: a loss
+// Adds f32[1] to the number of that name which a run reports after each step.
+bool hd_updates_count(Front *f, Span s, const char *name, Value *v);
 bool hd_updates_check(Front *f);               // every buffer has one
 void hd_optimizer_keep(Front *f, Span s, int n, Value **out); // optimizers.c: with on_nan = skip
 // What a function of the model returns that has no arguments. false: it has none of that name, or after reporting.

@@ -138,6 +138,7 @@ static bool collect(Fsdp *s) {
             BucketItem item = {.param = p, .count = hd_type_count(p->type), .row = row_size(p->type),
                                .decay = hd_has(&p->attrs, A_DECAY)};
             hd_push(s->cx->scratch, &b->items, item);
+            b->logged |= hd_has(&p->attrs, A_LOGGED);
         }
     bool trained = false;
     for (int i = 0; i < s->buckets.n; i++) trained |= !s->buckets.at[i].frozen && !s->buckets.at[i].rule;

@@ -25,6 +25,7 @@ typedef struct {
     bool frozen;   // they are: its only storage is `master`, in that type, and `next`
     const Func *rule; // they are buffers, which this kernel updates by the sum of what is added to them; NULL: trained
     Axes own;      // over which each of its parameters is split, so that every rank has a bucket of other elements
+    bool logged;   // one of them is a number that a run reports
     Loc loc;       // for the ops that move it as a whole
     int used;      // first used by the op of @micro at this position
     Bucket layout;

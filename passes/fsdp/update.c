@@ -207,7 +207,8 @@ static void update(Fsdp *s, Builder *b, FsdpBucket *k, Value *scalars) {
             hd_set_attr(cx, &as, hd_attr(&k->bucket->attrs, hd_group_rates[i]));
     if (s->several || s->micro == 1) b->loc = k->loc;
     hd_build(b, OP_UPDATE, 1, &scalars, &as, NULL);
-    if (k->early) hd_fsdp_collective(s, b, OP_ALL_GATHER, hd_fsdp_shard(k), k->next,
+    k->early |= k->logged && hd_fsdp_gathers(s, k); // every rank can report it
+    if (k->early) hd_fsdp_collective(s, b, OP_ALL_GATHER, hd_fsdp_shard(k), hd_fsdp_next(s, k),
                                       hd_fsdp_comm(s, COMM_GATHER, k->split));
 }
 

@@ -47,6 +47,10 @@ typedef struct { const char *stream, *why; int64_t actions; } Outside; // of all
 // them and there are none, since ...; NULL: otherwise.
 typedef struct { int64_t gathers, moved, saved; double seconds; const char *why; } Rounded;
 
+// Of grouped products: elements of their parameters on all ranks; bytes of one rank that persist for these, by class,
+// and those of dispatched rows that one micro-batch keeps for its backward pass.
+typedef struct { int64_t parameters, bytes[N_CLASSES], rows; } Experts;
+
 typedef struct {
     int64_t peak, bound, persistent, pinned, classes[N_CLASSES];
     const Func *at; // the function that holds the peak
@@ -67,6 +71,7 @@ typedef struct {
     double flops, model_flops;
     Traffics kinds, streams; // collectives by kind; by the stream they run on
     Rounded rounded;
+    Experts experts;
     struct { int64_t actions, bytes; } beside; // weight gradients on a stream of their own: in a step; estimated
     int64_t tokens;            // that all ranks read in a step; 0: unknown
     const DeviceModel *device; // NULL: there is no table for this target
@@ -94,6 +99,9 @@ void hd_report_beside_text(const Facts *r, Out *o);
 void hd_report_rounded(const Module *m, Facts *r, Arena *a); // fills r->rounded
 void hd_report_rounded_json(const Facts *r, Out *o);         // a member of a JSON object; nothing where none rounds
 void hd_report_rounded_text(const Facts *r, Out *o);
+void hd_report_experts(const Module *m, Facts *r, Arena *a); // fills r->experts
+void hd_report_experts_json(const Facts *r, Out *o);         // both put nothing where there are no experts
+void hd_report_experts_text(const Facts *r, Out *o);
 // Adds the capture regions of such a function.
 void hd_report_regions(const Func *f, int64_t runs, Facts *r, Arena *a);
 void hd_report_capture(const Facts *r, Out *o); // a member of a JSON object

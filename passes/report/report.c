@@ -92,6 +92,7 @@ static void put_json(const Facts *r, double seconds, Out *o) {
     }
     hd_report_rounded_json(r, o);
     put_products(r, o);
+    hd_report_experts_json(r, o);
     hd_report_beside_json(r, o);
     put_int(o, "parameters", r->parameters);
     put_int(o, "buckets", r->buckets);
@@ -212,6 +213,7 @@ static void put_text(const Facts *r, double seconds, Arena *a, Out *o) {
     if (r->chunks > 1)
         hd_show(o, "\nlogits and their gradient in %lld chunks of %lld bytes\n", ll(r->chunks), ll(r->chunk_bytes));
     if (r->whole) hd_show(o, "\nlogits in one piece: %s\n", r->whole);
+    hd_report_experts_text(r, o);
     hd_report_beside_text(r, o);
     hd_report_recomputed_text(r, o);
     hd_report_offloaded_text(r, o);

@@ -67,7 +67,7 @@ static int64_t resident_bytes(void) { // of this process; 0: unknown
     return known ? (int64_t)resident * (int64_t)sysconf(_SC_PAGESIZE) : 0;
 }
 
-void hd_log_step(Log *l, int64_t step, float loss, float norm) {
+void hd_log_step(Log *l, int64_t step, float loss, float norm, float dropped) {
     if (!l->speaks) return;
     double now = hd_now(), took = now - l->last;
     bool warm = step > l->first_step + 1; // the first step includes warm-up
@@ -85,6 +85,7 @@ void hd_log_step(Log *l, int64_t step, float loss, float norm) {
         put_number(l, step, "loss", (double)loss);
         put_number(l, step, "grad_norm", (double)norm);
         if (l->json && p->skips && !isfinite(norm)) fputs(", \"skipped\": true", l->json);
+        if (p->train_step.dropped >= 0) put_number(l, step, "dropped", (double)dropped);
         if (p->lr.peak >= 0) put_number(l, step, "lr", learning_rate(l, step));
         if (l->json)
             fprintf(l->json, ", \"seconds\": %.6f, \"tokens\": %lld", took,
@@ -97,12 +98,13 @@ void hd_log_step(Log *l, int64_t step, float loss, float norm) {
     }
     if (step % l->every && step != l->last_step && step != l->first_step + 1) return;
     long left = lround((double)(l->last_step - step) * l->step_seconds);
-    char mfu_text[32] = "";
+    char mfu_text[32] = "", dropped_text[48] = "";
+    if (dropped > 0) snprintf(dropped_text, sizeof dropped_text, "  %.0f rows dropped", (double)dropped);
     if (mfu > 0) snprintf(mfu_text, sizeof mfu_text, "  mfu %.1f%%", 100 * mfu);
     hd_log_clear(l);
-    hd_say(stderr, "step %lld/%lld  loss %.4f  norm %.3f  %.0f %s/s%s  eta %ld:%02ld:%02ld", (long long)step,
-           (long long)l->last_step, (double)loss, (double)norm, rate, p->seq ? "tok" : "rows", mfu_text, left / 3600,
-           left / 60 % 60, left % 60);
+    hd_say(stderr, "step %lld/%lld  loss %.4f  norm %.3f%s  %.0f %s/s%s  eta %ld:%02ld:%02ld", (long long)step,
+           (long long)l->last_step, (double)loss, (double)norm, dropped_text, rate, p->seq ? "tok" : "rows", mfu_text,
+           left / 3600, left / 60 % 60, left % 60);
     if (!l->terminal || step == l->last_step) hd_say(stderr, "\n");
 }
 

@@ -146,7 +146,8 @@ static bool run_step(Run *r, const HdStep *s, const Feed *from) {
 
 static bool issue_step(Run *r) { // asynchronous
     const HdStep *s = &r->p->train_step;
-    return run_step(r, s, &r->data) && r->b->post(r->x, 2, (int64_t[]){s->loss, s->norm}, sizeof(float));
+    const int64_t numbers[] = {s->loss, s->norm, s->dropped};
+    return run_step(r, s, &r->data) && r->b->post(r->x, s->dropped < 0 ? 2 : 3, numbers, sizeof(float));
 }
 
 // Number of batches of a rank in a validation: enough for the whole file, or those of --val-batches, at least one.
@@ -213,10 +214,10 @@ static bool validate(Run *r, int64_t step) { // all
 }
 
 static bool finish_step(Run *r, int64_t step) { // waits for the step's loss and reports it
-    float v[2];
+    float v[3] = {0};
     if (!r->b->collect(r->x, v)) return false;
     if (step == r->at.step + 1) hd_log_say(&r->log, "first step done %.2f s after the start", hd_now() - r->t0);
-    hd_log_step(&r->log, step, v[0], v[1]);
+    hd_log_step(&r->log, step, v[0], v[1], v[2]);
     if (r->p->skips && !isfinite(v[1])) {
         hd_log_say(&r->log, "step %lld  loss %g, gradient norm %g: skipped, the weights stay as they are",
                    (long long)step, (double)v[0], (double)v[1]);

@@ -5,6 +5,8 @@
                also where a router's scores are all equal, so that every token chooses the same experts
   dense        dispatched experts, their rows combined and taken one by one, against every expert for every token
                (moe.hd), losses and norms step by step
+  capacity     all tokens choose the same experts, which take the first of them: losses and norms against dense experts
+               whose weights are 0 for the others, and how many were dropped, on one rank and two
   schedules    strategies, graphs, recomputation and offload: one digest. --all: every combination
 """
 import itertools
@@ -42,6 +44,7 @@ def build(file, settings, name="program"):
 def start(program, *args):
     r = subprocess.run([program, *args], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     check(r.returncode == 0, "cannot run:", program, *args, r.stdout)
+    return r.stdout
 
 
 # --- the models in plain Python
@@ -213,6 +216,32 @@ def case_dense():
     check(len(dense) == len(sparse) == len(plain) == 2 * STEPS, "steps are missing:", dense, sparse, plain)
     check(apart(sparse) < 1e-5 and apart(plain) < 1e-5, "off by", apart(sparse), apart(plain))
     check(apart([dense[-1], *dense[:-1]]) > 1e-3, "the numbers say nothing:", dense)
+
+
+def case_capacity():
+    text()
+    found = {}
+    for name, *sets in (("dense", "dense=1"), ("sparse",), ("enough", "capacity=32")):
+        found[name] = trained(["vocab=128", "equal=1", "capacity=10", *sets])
+        numbers = [l.get("dropped") for l in compiled.lines_of("log")]
+        # two layers, of which each of 2 experts that 32 tokens choose takes 10
+        want = {"dense": None, "sparse": 2 * 2 * 22, "enough": 0}[name]
+        check(numbers == [want] * STEPS, name, "dropped", numbers, "and not", want)
+    apart = max(abs(x - y) / abs(y) for x, y in zip(found["sparse"], found["dense"]))
+    check(apart < 1e-5, "off by", apart)
+    check(abs(found["enough"][-1] - found["dense"][-1]) > 1e-3 * found["dense"][-1], "nothing was dropped")
+    digests = []
+    for kind in ("none", "zero1", "zero3"):
+        program = build("tests/run/moe.hd", ["vocab=128", "equal=1", "capacity=10", "train.accumulate=2",
+                                             "train.on_nan=skip", "schedule.mesh.shard=2", f"schedule.fsdp={kind}",
+                                             "schedule.graph=step"])
+        said = start(program, "--data=data", "--format=bytes", f"--steps={STEPS}", "--ranks=2", "--log=l", "--digest=d")
+        numbers = [l["dropped"] for l in compiled.lines_of("l")]
+        check(numbers == [4 * 88] * STEPS and f"  {4 * 88} rows dropped  " in said, kind, "dropped", numbers, said)
+        digests.append(compiled.read("d"))
+        os.remove("l")
+    check(digests[0] == digests[1] == digests[2], "digests differ")
+    check(not any("dropped" in l for l in compiled.digest_of("d")[1]), "a count is among the parameters")
 
 
 # --- one digest

@@ -54,7 +54,7 @@ static const char *update_of(const TermWalk *walk, const Func *k) {
 
 // A buffer's has what its kernel computes.
 static const char *declaration(const TermWalk *w, const Symbol *p) {
-    static const AttrId said[] = {A_INIT, A_STD, A_DECAY, A_FROZEN, A_LR_SCALE, A_WEIGHT_DECAY, A_INDEX};
+    static const AttrId said[] = {A_INIT, A_STD, A_DECAY, A_FROZEN, A_LR_SCALE, A_WEIGHT_DECAY, A_LOGGED, A_INDEX};
     Recipe r;
     r.n = 0;
     hd_recipe_text(&r, p->name);
