@@ -19,6 +19,14 @@ static bool stateless(const Symbol *bucket) {
     return hd_has(&bucket->attrs, A_FROZEN) || hd_has(&bucket->attrs, A_KERNEL);
 }
 
+DType hd_program_state_type(const Emit *e) {
+    for (const Symbol *b = e->m->symbols; b; b = b->next) {
+        const Symbol *s = b->kind == SYM_BUCKET ? hd_state(e->m, &b->attrs, 0) : NULL;
+        if (s) return s->type->dtype;
+    }
+    return TY_F32;
+}
+
 int hd_program_states(Emit *e) {
     const Symbol *b = e->m->symbols, *s;
     int n = 0;

@@ -179,11 +179,13 @@ const char *hd_rule_random(Rule *r) {
     return hd_rule_give(r, hd_type(r->cx, TY_I32, 2, (int64_t[]){sites, HD_KEY}));
 }
 
-// A buffer that an update reads or writes has as many elements as the master weights. `any`: it need not be f32.
-static const char *part_wrong(Rule *r, const Symbol *s, bool any) {
+// A buffer that an update reads or writes has as many elements as the master weights. `any`: it need not be f32;
+// `half`: it may be bf16.
+static const char *part_wrong(Rule *r, const Symbol *s, bool any, bool half) {
     const Symbol *master = hd_rule_symbol(r, A_MASTER_WEIGHTS, SYM_BUFFER);
-    if (any ? !hd_dtype_is_float(s->type->dtype) : s->type->dtype != TY_F32)
-        WRONG("@%s : %s is not %s", s->name, TEXT(s->type), any ? "floating point" : "f32");
+    const DType d = s->type->dtype;
+    if (any ? !hd_dtype_is_float(d) : d != TY_F32 && !(half && d == TY_BF16))
+        WRONG("@%s : %s is not %s", s->name, TEXT(s->type), any ? "floating point" : half ? "f32 or bf16" : "f32");
     if (hd_type_count(s->type) != hd_type_count(master->type))
         WRONG("@%s : %s updates @%s : %s", s->name, TEXT(s->type), master->name, TEXT(master->type));
     return NULL;
@@ -194,9 +196,14 @@ const char *hd_rule_update(Rule *r) {
     const Symbol *s;
     const char *e = NULL;
     int states = 0;
-    for (int i = 0; !e && i < 2; i++) e = part_wrong(r, hd_rule_symbol(r, parts[i], SYM_BUFFER), false);
-    for (; !e && (s = hd_state(r->o->func->module, &r->o->attrs, states)); states++) e = part_wrong(r, s, false);
-    if (!e && (s = hd_rule_symbol(r, A_WEIGHTS, SYM_BUFFER))) e = part_wrong(r, s, true);
+    for (int i = 0; !e && i < 2; i++) e = part_wrong(r, hd_rule_symbol(r, parts[i], SYM_BUFFER), false, false);
+    for (; !e && (s = hd_state(r->o->func->module, &r->o->attrs, states)); states++) {
+        const DType d = hd_state(r->o->func->module, &r->o->attrs, 0)->type->dtype;
+        e = part_wrong(r, s, false, true);
+        if (!e && s->type->dtype != d) WRONG("@%s : %s is not %s, as the first state", s->name, TEXT(s->type),
+                                             hd_dtype_text(d));
+    }
+    if (!e && (s = hd_rule_symbol(r, A_WEIGHTS, SYM_BUFFER))) e = part_wrong(r, s, true, false);
     if (e) return e;
     const Func *k = hd_update_kernel(r->o);
     if (!k || !k->is_kernel || hd_kind(&k->attrs) != KIND_OPTIMIZER)

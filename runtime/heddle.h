@@ -210,6 +210,7 @@ typedef struct {
     const HdComm *comms;
     int n_buckets, n_states;
     const char *const *states; // names of the optimizer's, which every bucket has
+    HdDtype state_dtype; // of all of them
     const HdBucket *buckets;
     int n_params;
     const HdParam *params;
@@ -423,6 +424,10 @@ typedef void HdUpdate(int64_t n, const float *scalars, float decay, const float 
 void hd_host_update(HdUpdate *update, int64_t count, int64_t decayed, float weight_decay, float lr_scale,
                     const float *grad, float *master, int n_states, float *const *states, void *compute,
                     HdDtype compute_dtype, const float *scalars);
+// The same with states that are kept in a narrower type, and rounded to it to nearest even.
+void hd_host_update_narrow(HdUpdate *update, int64_t count, int64_t decayed, float weight_decay, float lr_scale,
+                           const float *grad, float *master, int n_states, HdDtype dtype, void *const *states,
+                           void *compute, HdDtype compute_dtype, const float *scalars);
 // one a block, as hd_host_grad_norm adds
 void hd_host_square_sums(int n, const float *const *buffers, const int64_t *counts, double *sums);
 void hd_host_root_sum(int64_t n, const double *sums, double loss_scale, float *norm);

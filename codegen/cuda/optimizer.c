@@ -162,18 +162,21 @@ void hd_cuda_print_update(Emit *e, const Op *o) {
                                                            hd_dtype_text(compute), weights ? "" : "_master");
     const int64_t n = hd_type_count(master->type);
     int states = 0;
+    const char *state = hd_cuda_type(TY_F32);
     Out formals = hd_out(e->a), list = hd_out(e->a);
     for (; (s = hd_state(e->m, &o->attrs, states)); states++) {
         arg[6 + states] = hd_cuda_device(e, hd_emit_buffer(e, o, s->name, 0));
-        hd_printf(&formals, ", float *state%d", states);
+        state = hd_cuda_type(s->type->dtype);
+        hd_printf(&formals, ", %s *state%d", state, states);
         hd_printf(&list, "%sstate%d", states ? ", " : "", states);
     }
     const char *numbers = hd_sprintf(e->a,
                                      "#define UP_T %s\n#define UP_COMPUTE %d\n#define UP_VEC 4\n#define UP_STATES "
-                                     "%d\n"
+                                     "%d\n#define UP_STATE %s\n"
                                      "#define UP_FORMALS %s\n#define UP_LIST %s\n#define UP_DECAY %s\n"
                                      "#define UP_RATE(lr) %s\n#define UP_GIVEN(gradient) %s\n",
-                                     hd_cuda_type(compute), weights != NULL, states, states ? formals.text : "",
+                                     hd_cuda_type(compute), weights != NULL, states, state,
+                                     states ? formals.text : "",
                                      states ? list.text : "0",
                                      number(e, hd_float(&o->attrs, A_WEIGHT_DECAY, 0), false),
                                      rate_text(e, hd_float(&o->attrs, A_LR_SCALE, 1)),

@@ -299,15 +299,22 @@ static const char *update_name(Emit *e, const Func *k) {
 static void host_update(Emit *e, const Op *o) {
     const Symbol *master = hd_named(o, A_MASTER_WEIGHTS), *weights = hd_named(o, A_WEIGHTS), *s;
     Out states = hd_out(e->a);
+    DType d = TY_F32;
     int n = 0;
-    for (; (s = hd_state(e->m, &o->attrs, n)); n++)
-        hd_printf(&states, "%s%s", n ? ", " : "", f32(e, at(e, hd_emit_buffer(e, o, s->name, 0))));
-    hd_emit_line(e, o, "hd_host_update(%s, %lld, %s, %s, %s, %s, %s, %d, (float *[]){%s}, %s, %s, %s);",
-                 update_name(e, hd_update_kernel(o)), ll(hd_type_count(master->type)), hd_emit_decayed(e, o),
+    for (; (s = hd_state(e->m, &o->attrs, n)); n++) {
+        const char *place = at(e, hd_emit_buffer(e, o, s->name, 0));
+        d = s->type->dtype;
+        hd_printf(&states, "%s%s", n ? ", " : "", d == TY_F32 ? f32(e, place) : place);
+    }
+    const char *type = d == TY_F32 ? "" : hd_sprintf(e->a, "%s, ", hd_emit_dtype(d));
+    hd_emit_line(e, o, "hd_host_update%s(%s, %lld, %s, %s, %s, %s, %s, %d, %s(%s *[]){%s}, %s, %s, %s);",
+                 d == TY_F32 ? "" : "_narrow", update_name(e, hd_update_kernel(o)), ll(hd_type_count(master->type)),
+                 hd_emit_decayed(e, o),
                  hd_emit_number(e->a, hd_float(&o->attrs, A_WEIGHT_DECAY, 0), false),
                  hd_emit_number(e->a, hd_float(&o->attrs, A_LR_SCALE, 1), false),
                  f32(e, at(e, hd_emit_buffer(e, o, hd_word(&o->attrs, A_GRADIENT, ""), 0))),
-                 f32(e, at(e, hd_emit_buffer(e, o, master->name, 0))), n, n ? states.text : "0",
+                 f32(e, at(e, hd_emit_buffer(e, o, master->name, 0))), n, type, d == TY_F32 ? "float" : "void",
+                 n ? states.text : "0",
                  weights ? at(e, hd_emit_buffer(e, o, weights->name, 0)) : "NULL",
                  hd_emit_dtype(weights ? weights->type->dtype : TY_F32), f32(e, in(e, o, 0)));
 }

@@ -420,6 +420,22 @@ static bool takes(const Front *f, const SettingRow *row) {
     return true;
 }
 
+// A state that keeps the share b of itself each step and is rounded to bf16, by at most 2^-8 of itself each time, is
+// off by at most 2^-8 / (1 - b) of its recent size: a tenth.
+static bool moments_hold(Front *f) {
+    static const double most = 0.96;
+    const Settings *set = f->settings;
+    const Setting *moments = &set->at[row_of(A_MOMENTS)], *betas = &set->at[row_of(A_BETAS)];
+    const bool pair = takes(f, &rows[row_of(A_BETAS)]);
+    double kept = pair ? betas->pair[0] : hd_val_number(set->at[row_of(A_MOMENTUM)].v);
+    if (pair && betas->pair[1] > kept) kept = betas->pair[1];
+    if (strcmp(moments->word, "bf16") || kept <= most) return true;
+    return hd_front_error(f, moments->span,
+                          "train.precision.moments = bf16 rounds a state that keeps %g of itself each step, so that "
+                          "it may be wrong by more than a tenth: choose train.optimizer.%s of at most %g, or moments = "
+                          "f32", kept, pair ? "betas" : "momentum", most);
+}
+
 bool hd_settings_optimizer(Front *f) {
     const Settings *set = f->settings;
     const Setting *of = &set->at[row_of(A_OPTIMIZER)];
@@ -435,7 +451,7 @@ bool hd_settings_optimizer(Front *f) {
             hd_note(f->cx, of->span, "chosen here, while the file gives a value that would mean nothing; its default, "
                                      "by another --set, is accepted");
     }
-    return ok;
+    return ok && moments_hold(f);
 }
 
 void hd_settings_emit(Front *f) {

@@ -165,7 +165,10 @@ const char *hd_eval_update(Eval *e, const Op *o, const Tensor *in, Tensor *out H
         for (int a = 0; a < k->n_args; a++)
             v[k->args[a]->id] = a < OPT_STATE ? given[a] : part[1 + a - OPT_STATE].data[i];
         run_element(e, k, v);
-        for (int s = 0; s < n_parts; s++) part[s].data[i] = v[hd_return(k)->in[s]->id];
+        for (int s = 0; s < n_parts; s++) {
+            const double x = v[hd_return(k)->in[s]->id];
+            part[s].data[i] = e->mode == EVAL_EXACT ? x : hd_round(part[s].type->dtype, x);
+        }
         if (!weights) continue;
         Tensor c = hd_eval_storage(e, weights);
         c.data[i] = e->mode == EVAL_EXACT ? part[0].data[i] : hd_round(c.type->dtype, part[0].data[i]);

@@ -206,7 +206,8 @@ static void add_states(Fsdp *s, const FsdpBucket *b, bool whole) {
     const char *names[HD_MAX_STATES];
     const int n = s->optimizer->n_args - OPT_STATE;
     for (int i = 0; i < n; i++)
-        names[i] = add_part(s, b, s->optimizer->args[OPT_STATE + i]->name, "optimizer", TY_F32, whole)->name;
+        names[i] = add_part(s, b, s->optimizer->args[OPT_STATE + i]->name, "optimizer", s->moments,
+                            whole)->name;
     if (n) hd_set_words(s->m->cx, &b->bucket->attrs, A_STATES, n, names);
 }
 

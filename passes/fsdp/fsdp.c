@@ -239,7 +239,10 @@ static bool read_settings(Fsdp *s) {
     s->optimizer = hd_optimizer(s->m);
     s->from_master = strcmp(hd_word(s->schedule, A_WEIGHTS_FROM, "auto"), "master") == 0;
     const char *compute = hd_word(s->train, A_COMPUTE, "f32");
-    if (!hd_dtype_parse(compute, &s->compute) || !hd_dtype_is_float(s->compute) || s->compute == TY_F64)
+    const char *moments = hd_word(s->train, A_MOMENTS, "f32");
+    if (!hd_dtype_parse(moments, &s->moments) || (s->moments != TY_F32 && s->moments != TY_BF16))
+        hd_error(cx, (Span){0}, "moments = %s: the optimizer's states can be kept in f32 or bf16", moments);
+    else if (!hd_dtype_parse(compute, &s->compute) || !hd_dtype_is_float(s->compute) || s->compute == TY_F64)
         hd_error(cx, (Span){0}, "compute = %s: parameters can be used as f32, bf16 or f16", compute);
     else if (!s->optimizer)
         hd_error(cx, (Span){0}, "there is no kernel of kind optimizer, which says how parameters are updated");

@@ -46,7 +46,7 @@ typedef struct {
     PassCx *cx;
     const Attrs *train, *schedule;
     Strategy strategy;
-    DType compute;
+    DType compute, moments; // of the weights that ops read; of the optimizer's states
     Mesh mesh;
     int64_t shards, ranks; // that share a copy of the parameters; that read different sequences
     Axes own;              // over which some parameter is split

@@ -28,7 +28,7 @@ bool hd_copy_plan(StateCopy *c, const HdExec *x) {
             const HdBucket *b = &p->buckets[i];
             const int64_t count = hd_sharded(b, (HdRole)r) ? b->shard : b->size, home = hd_home(b, (HdRole)r);
             if (home < 0) continue;
-            const int64_t bytes = count * (int64_t)hd_dtypes[hd_stored_as(b, (HdRole)r)].bytes;
+            const int64_t bytes = count * (int64_t)hd_dtypes[hd_stored_as(p, b, (HdRole)r)].bytes;
             c->part[c->n++] = (CopyPart){home, bytes, c->bytes};
             c->bytes += bytes;
         }

@@ -25,7 +25,7 @@ static bool draw_there(HdExec *x, int64_t seed) {
             const HdParam *q = &p->params[k];
             const HdRole role = hd_weight_roles[i];
             const HdSpan s = hd_span(x, q, role);
-            const HdDtype dtype = hd_stored_as(&p->buckets[q->bucket], role);
+            const HdDtype dtype = hd_stored_as(p, &p->buckets[q->bucket], role);
             for (int64_t at = 0; at < s.count;) {
                 const HdSpan run = hd_whole_run(p, q, hd_part(p, q, x->world->rank), s.first + at, s.count - at);
                 const HdDraw d = draw_of(p, k, run, seed);

@@ -39,7 +39,7 @@ int64_t hd_part_before(const HdProgram *p, const HdParam *q, int part, int64_t w
 
 int64_t hd_home(const HdBucket *b, HdRole role); // byte offset of its storage; -1: none
 bool hd_sharded(const HdBucket *b, HdRole role);
-HdDtype hd_stored_as(const HdBucket *b, HdRole role);
+HdDtype hd_stored_as(const HdProgram *p, const HdBucket *b, HdRole role);
 HdSpan hd_shard_span(const HdBucket *b, const HdParam *q, int shard); // the range that a shard has of a parameter
 HdSpan hd_span(const HdExec *x, const HdParam *q, HdRole role);       // the range that this rank's storage has
 // byte offset of element `element`, which it has
@@ -59,6 +59,8 @@ bool hd_spread_pieces(HdExec *x, HdRole role, HdPieceFn *fn, void *data);
 
 // Stores elements [first, first+n) of a parameter in the master, compute and next weights, as far as this rank has
 // them.
+// Into the arena, rounded to `dtype`.
+bool hd_write_as(HdExec *x, HdDtype dtype, int64_t offset, const float *v, int64_t n);
 bool hd_put_weights(HdExec *x, const HdParam *q, int64_t first, int64_t n, const float *v);
 
 // DIR/NAME; false after hd_fail: too long

@@ -222,7 +222,8 @@ static bool resume_piece(HdExec *x, int k, int64_t first, int64_t n, float *v, v
         at += run.count;
     }
     if (r->role == HD_MASTER) return hd_put_weights(x, q, first, n, v);
-    return x->program->backend->write(x, hd_place(x, q, (HdRole)r->role, first), v, (size_t)n * 4);
+    const HdDtype dtype = hd_stored_as(x->program, &x->program->buckets[q->bucket], (HdRole)r->role);
+    return hd_write_as(x, dtype, hd_place(x, q, (HdRole)r->role, first), v, n);
 }
 
 static bool file_fits(const StFile *f, const HdProgram *p, int first, int end) { // in these roles

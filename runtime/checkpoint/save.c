@@ -96,7 +96,7 @@ static bool all_finite(const HdProgram *p, const float *v, int64_t n, int role, 
 }
 
 static HdDtype saved_as(const HdProgram *p, const HdParam *q, int role) {
-    return hd_stored_as(&p->buckets[q->bucket], (HdRole)role);
+    return hd_stored_as(p, &p->buckets[q->bucket], (HdRole)role);
 }
 
 static bool save_piece(HdExec *x, int k, int64_t first, int64_t n, float *v, void *data) {

@@ -25,6 +25,7 @@ static const struct { const char *attr, *name, *absent; } rows[] = {
     {"master", "precision.master", "f32"},
     {"grad", "precision.grad", "f32"},
     {"reduce", "precision.reduce", "f32"},
+    {"moments", "precision.moments", "f32"},
     {"optimizer", "optimizer", "adamw"},
     {"lr", "optimizer.lr", NULL},
     {"lr_peak", "optimizer.lr.peak", NULL},

@@ -51,23 +51,24 @@ HdSpan hd_span(const HdExec *x, const HdParam *q, HdRole role) {
     return hd_sharded(b, role) ? hd_shard_span(b, q, hd_shard(x, b)) : (HdSpan){0, q->count};
 }
 
-HdDtype hd_stored_as(const HdBucket *b, HdRole role) {
+HdDtype hd_stored_as(const HdProgram *p, const HdBucket *b, HdRole role) {
+    if (role >= HD_STATE && role < HD_STATE + HD_STATES) return p->state_dtype;
     return role == HD_COMPUTE || role == HD_NEXT || b->stateless ? b->compute_dtype : HD_F32;
 }
 
 int64_t hd_place(const HdExec *x, const HdParam *q, HdRole role, int64_t element) {
     const HdBucket *b = bucket(x, q);
     const int64_t before = hd_sharded(b, role) ? hd_shard(x, b) * b->shard : 0;
-    return hd_home(b, role) + (q->at + element - before) * (int64_t)hd_dtypes[hd_stored_as(b, role)].bytes;
+    return hd_home(b, role) + (q->at + element - before) * (int64_t)hd_dtypes[hd_stored_as(x->program, b, role)].bytes;
 }
 
 bool hd_read_values(HdExec *x, const HdParam *q, HdRole role, int64_t first, int64_t n, void *v) {
-    const size_t bytes = hd_dtypes[hd_stored_as(bucket(x, q), role)].bytes;
+    const size_t bytes = hd_dtypes[hd_stored_as(x->program, bucket(x, q), role)].bytes;
     return x->program->backend->read(x, hd_place(x, q, role, first), v, (size_t)n * bytes);
 }
 
 bool hd_read_floats(HdExec *x, const HdParam *q, HdRole role, int64_t first, int64_t n, float *v) {
-    const HdDtype dtype = hd_stored_as(bucket(x, q), role);
+    const HdDtype dtype = hd_stored_as(x->program, bucket(x, q), role);
     if (dtype == HD_F32) return hd_read_values(x, q, role, first, n, v);
     void *narrow = malloc((size_t)n * hd_dtypes[dtype].bytes);
     const bool ok = narrow ? hd_read_values(x, q, role, first, n, narrow) : hd_fail("out of memory");
@@ -106,7 +107,7 @@ bool hd_each_piece(HdExec *x, HdRole role, HdPieceFn *fn, void *data) {
 
 // --- weights
 
-static bool write_as(HdExec *x, HdDtype dtype, int64_t offset, const float *v, int64_t n) {
+bool hd_write_as(HdExec *x, HdDtype dtype, int64_t offset, const float *v, int64_t n) {
     const size_t bytes = (size_t)n * hd_dtypes[dtype].bytes;
     if (dtype == HD_F32) return x->program->backend->write(x, offset, v, bytes);
     void *narrow = malloc(bytes);
@@ -125,7 +126,7 @@ bool hd_put_weights(HdExec *x, const HdParam *q, int64_t first, int64_t n, const
         if (!here.count) continue;
         const int64_t place = hd_place(x, q, role, here.first);
         const float *from = v + (here.first - first);
-        if (!write_as(x, hd_stored_as(b, role), place, from, here.count)) return false;
+        if (!hd_write_as(x, hd_stored_as(x->program, b, role), place, from, here.count)) return false;
     }
     return true;
 }

@@ -119,3 +119,19 @@ void hd_host_update(HdUpdate *update, int64_t count, int64_t decayed, float weig
         if (compute && compute != (void *)master) hd_store_f32(compute_dtype, master + at, end - at, compute, at);
     }
 }
+
+void hd_host_update_narrow(HdUpdate *update, int64_t count, int64_t decayed, float weight_decay, float lr_scale,
+                           const float *grad, float *master, int n_states, HdDtype dtype, void *const *states,
+                           void *compute, HdDtype compute_dtype, const float *scalars) {
+    enum { BLOCK = 2048 };
+#pragma omp parallel for schedule(static) if (count > 4 * BLOCK)
+    for (int64_t at = 0; at < count; at += BLOCK) {
+        const int64_t n = at + BLOCK < count ? BLOCK : count - at;
+        float wide[HD_STATES][BLOCK], *parts[HD_STATES];
+        for (int i = 0; i < n_states; i++) hd_load_f32(dtype, states[i], at, n, parts[i] = wide[i]);
+        hd_host_update(update, n, decayed - at, weight_decay, lr_scale, grad + at, master + at, n_states, parts, NULL,
+                       HD_F32, scalars);
+        for (int i = 0; i < n_states; i++) hd_store_f32(dtype, wide[i], n, states[i], at);
+        if (compute && compute != (void *)master) hd_store_f32(compute_dtype, master + at, n, compute, at);
+    }
+}

@@ -48,9 +48,12 @@ ROWS = 16  # of a matrix whose gradients are compared together: those of a head 
 # how much: with chunks of 7, 16, 30, 45 and 90 positions it moves those two gradients of this program by 2.7e-6 to
 # 1.1e-5 of their norm, and every other one by 7.8e-7 at most. So their errors count a tenth, and the bound is that of
 # f32. Measured on the emulator: 5.4e-6, and 1.0e-6 at most for the others.
+# Moments in bf16: values that differ by 8.4e-7 are rounded to other neighbours, 2^-8 apart, which comes to
+# sqrt(8.4e-7 * 2^-8) = 5.7e-5.
 CANCELLING = {"ssd": ("dt_bias", "rate")}
 F32 = 2e-6, 2e-6
 FP8 = 2e-6, 2.7e-4
+MOMENTS = 2e-6, 1.2e-4
 FP8_BF16 = 1e-4, 3.4e-2
 BF16 = 1e-4, 1.5e-2
 F16 = 1e-5, 2e-3
@@ -77,6 +80,7 @@ PROGRAMS = {
                                "seq=16", "window=5", "train.batch=2", "train.precision.compute=f32",
                                "schedule.logits=on")),
     "tiny_80": (F32, "80", TINY),
+    "tiny_moments": (MOMENTS, "90", (*TINY, "train.betas=0.9,0.95", "train.precision.moments=bf16")),
     "tiny_bf16": (BF16, "90", (*TINY, "train.precision.compute=bf16")),
     # rows of logits in parts, three for some blocks
     "tiny_vocab": (BF16, "90", (TINY[0], "vocab=60000", "layers=1", "dim=32", "heads=2", "seq=70", "train.batch=4",
@@ -142,7 +146,10 @@ def gradients_of(folder):
     for name, t in json.loads(data[8:start]).items():
         if name.startswith("moment1."):
             begin, end = t["data_offsets"]
-            found[name[len("moment1."):]] = t["shape"], array.array("f", data[start + begin:start + end])
+            bits = data[start + begin:start + end]
+            if t["dtype"] == "BF16":  # the upper halves of numbers of f32
+                bits = b"".join(b"\0\0" + bits[i:i + 2] for i in range(0, len(bits), 2))
+            found[name[len("moment1."):]] = t["shape"], array.array("f", bits)
     return found
 
 

@@ -10,6 +10,7 @@
 #include "ir/base/search.h"
 #include "ir/layout.h"
 #include "ir/optimizer.h"
+#include "passes/settings.h"
 #include <stdlib.h>
 
 enum { SHARD_ALIGN = 16 }; // bytes: collectives and vector loads want a shard to start at a multiple
@@ -330,7 +331,11 @@ static void check_buffer(PlanCheck *c, const Symbol *s) {
     else if (parts > 1 && bytes % SHARD_ALIGN)
         hd_plan_wrong(c, NULL, s->span, "buffer @%s holds %lld bytes of bucket @%s on each rank, not a multiple of %d",
                       s->name, ll(bytes), k->symbol->name, SHARD_ALIGN);
-    if (wide && s->type->dtype != TY_F32)
+    const char *moments = part == PART_STATE ? hd_word(hd_settings(c->m, "train"), A_MOMENTS, NULL) : NULL;
+    if (moments && strcmp(moments, hd_dtype_text(s->type->dtype)) != 0)
+        hd_plan_wrong(c, NULL, s->span, "buffer @%s, a state of bucket @%s, is %s, and config @train says moments = %s",
+                      s->name, k->symbol->name, hd_dtype_text(s->type->dtype), moments);
+    if (wide && !moments && s->type->dtype != TY_F32)
         hd_plan_wrong(c, NULL, s->span,
                       "buffer @%s, %s of bucket @%s, is %s: what adds up over micro-batches and steps is f32", s->name,
                       kept ? hd_plan_part_text(part) : "gradient", k->symbol->name, hd_dtype_text(s->type->dtype));
