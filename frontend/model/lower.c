@@ -274,7 +274,9 @@ static Val eval_call(Front *f, Instance *scope, const Node *n) {
 // --- expressions
 
 static Val eval_binary(Front *f, Instance *scope, const Node *n) {
-    static const OpKind kinds[] = {[BIN_ADD] = OP_ADD, [BIN_SUB] = OP_SUB, [BIN_MUL] = OP_MUL, [BIN_DIV] = OP_DIV};
+    static const OpKind kinds[] = {[BIN_ADD] = OP_ADD, [BIN_SUB] = OP_SUB, [BIN_MUL] = OP_MUL, [BIN_DIV] = OP_DIV,
+                                   [BIN_EQ] = OP_EQ,   [BIN_NE] = OP_NE,   [BIN_LT] = OP_LT,   [BIN_LE] = OP_LE,
+                                   [BIN_GT] = OP_GT,   [BIN_GE] = OP_GE};
     Val v[2] = {hd_lower_expr(f, scope, n->a)};
     const bool logical = n->op == BIN_AND || n->op == BIN_OR; // the left side may decide
     bool truth;
@@ -287,7 +289,8 @@ static Val eval_binary(Front *f, Instance *scope, const Node *n) {
     if (hd_val_is_number(v[0]) && hd_val_is_number(v[1])) return hd_scalar_binary(f, n->span, n->op, v[0], v[1]);
     Val sequence;
     if (hd_sequence_binary(f, n->span, n->op, v[0], v[1], &sequence)) return sequence;
-    if (n->op < BIN_ADD || n->op == BIN_REM)
+    if (n->op == BIN_REM && hd_integers(2, v)) return hd_emit_remainder(f, n->span, v[0], v[1]);
+    if ((n->op < BIN_ADD && !(n->op > BIN_AND && hd_integers(2, v))) || n->op == BIN_REM)
         return hd_front_bad(f, n->span, "'%s' works on numbers known at compile time, not on %s and %s",
                             hd_operator_text(n->op), hd_val_text(f, v[0]), hd_val_text(f, v[1]));
     return hd_emit_elementwise(f, n->span, kinds[n->op], 2, v);

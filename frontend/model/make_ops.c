@@ -67,6 +67,7 @@ Val hd_emit_elementwise(Front *f, Span s, OpKind k, int n, const Val *args) {
         hd_front_error(f, s, "%s of %s is not a finite number", hd_op_info(k)->mnemonic, hd_val_text(f, args[0]));
         return (Val){0};
     }
+    if (hd_integers(n, args)) return hd_emit_integers(f, s, k, n, args);
     Value *in[3];
     for (int i = 0; i < n; i++)
         if (!(in[i] = hd_emit_tensor(f, s, args[i]))) return result;

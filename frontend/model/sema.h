@@ -82,6 +82,8 @@ struct Frame { // one call of a function
 
 typedef struct { PtrMap fns, modules; } Items; // of a file: names to numbers of its items
 
+typedef struct { double lo, hi; } Range; // both may be
+
 typedef struct Front {
     Ctx *cx;
     Arena *arena;
@@ -110,6 +112,8 @@ typedef struct Front {
     bool unwind;  // a recursion without end: evaluations end at once, up to the statement of 'loss' that began it
     int depth;    // of active evaluations
     int64_t steps; // evaluations so far
+    PtrMap range_of;       // results of i32 arithmetic to numbers of `ranges`
+    VEC(Range) ranges;
     Symbol *updated;       // the buffer whose update is being lowered: f->func is its kernel; NULL: none
     Func *outer;           // the function around it
     int totals;            // total(...) in it so far
@@ -232,6 +236,10 @@ Value *hd_emit(Front *f, Span s, OpKind k, int n, Value *const *in, const Attrs 
 Value *hd_emit_const(Front *f, Span s, double v, const Type *t);
 Value *hd_emit_tensor(Front *f, Span s, Val v);          // a tensor, or a number as a constant
 Val hd_emit_elementwise(Front *f, Span s, OpKind k, int n, const Val *args);
+// integers.c: on i32 tensors; numbers may be among the operands
+bool hd_integers(int n, const Val *args); // one is an i32 tensor
+Val hd_emit_integers(Front *f, Span s, OpKind k, int n, const Val *args);
+Val hd_emit_remainder(Front *f, Span s, Val a, Val b);
 Val hd_emit_float(Front *f, Span s, Val v); // of a tensor: as f32
 // loss_shares.c: f32 like the targets, which add up to 1 or are all 0. ignored: a number; NULL, as weights: none
 Val hd_loss_shares(Front *f, Span s, Val targets, const Val *ignored, const Val *weights);

@@ -7,6 +7,7 @@
                (moe.hd), losses and norms step by step
   capacity     all tokens choose the same experts, which take the first of them: losses and norms against dense experts
                whose weights are 0 for the others, and how many were dropped, on one rank and two
+  integers     i32 arithmetic against Python's, in f32 and bf16
   schedules    strategies, graphs, recomputation and offload: one digest. --all: every combination
 """
 import itertools
@@ -242,6 +243,42 @@ def case_capacity():
         os.remove("l")
     check(digests[0] == digests[1] == digests[2], "digests differ")
     check(not any("dropped" in l for l in compiled.digest_of("d")[1]), "a count is among the parameters")
+
+
+WHOLE = """
+model Whole(seq = 4) {
+  param w: [1] = ones;
+  fn loss(tokens: i32[batch, seq], targets: i32[batch, seq]) {
+    let n = iota(5000) - 2000;
+    let some = where(n % 3 == 1, n / 7, max(min(n, 90), -90));
+    let all = some * 5 + n % -11 - abs(n) / 13 + sign(n);
+    let place = take(float(reshape(all, [5000, 1])), (4999 - iota(5000)) % 4000);
+    let other = reshape(all != n, [5000, 1]);
+    return sum(float(all)) + 0.5 * sum(where(other, place, 7)) + mean(where(tokens < 200, 1, 0)) + 0 * mean(w);
+  }
+}
+train Whole { batch = 1; }
+"""
+
+
+def case_integers():
+    compiled.write("whole.hd", WHOLE)
+    compiled.write("t.bin", compiled.words_of([1, 2, 3, 4, 5]))
+    quotient = lambda a, b: int(a / b)
+    numbers = []
+    for n in range(-2000, 3000):
+        rest = lambda b: n - quotient(n, b) * b
+        some = quotient(n, 7) if rest(3) == 1 else max(min(n, 90), -90)
+        numbers.append(some * 5 + rest(-11) - quotient(abs(n), 13) + (n > 0) - (n < 0))
+    places = [numbers[(4999 - i) % 4000] for i in range(5000)]
+    picked = sum(places[i] if numbers[i] != i - 2000 else 7 for i in range(5000))
+    want = sum(numbers) + 0.5 * picked + 1
+    for kind in ("f32", "bf16"):
+        program = build(os.path.abspath("whole.hd"), [f"train.precision.compute={kind}"])
+        start(program, "--steps=0", "--val=t.bin", f"--log={kind}")
+        with open(kind, encoding="utf-8") as f:
+            got = json.loads(f.read().splitlines()[-1])["val_loss"]
+        check(abs(got - want) <= 1e-6 * abs(want), kind, "whole numbers give", got, "and not", want)
 
 
 # --- one digest
