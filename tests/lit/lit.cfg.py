@@ -46,7 +46,8 @@ config.substitutions.append(("%python", sys.executable))
 # With sanitizers CUDA text is made, but NVRTC is not called: the text is the same without them, and NVRTC is not ours.
 # A test whose time goes into searches for plans says UNSUPPORTED: sanitized. `rest` runs both kinds and nothing else.
 CALL = r"nvrtc-check --arch=\w+ --no-spills -\s*(?:\|.*)?$"
-if lit_config.params.get("sanitized", "0") != "0":
+sanitized, rest = (lit_config.params.get(name, "0") != "0" for name in ("sanitized", "rest"))
+if sanitized:
     config.available_features.add("sanitized")
     config.substitutions.append((CALL, "cat > %t.text"))
 
@@ -61,17 +62,25 @@ def long(path):
         return re.search(r"^(?:// )?LONG: ", f.read(), re.M)
 
 
-# A file that takes long says so after `LONG:`. With HEDDLE_TEST_PART=N `rest` runs each seventh of them.
-if lit_config.params.get("rest", "0") != "0":
-    sys.path.append(os.path.join(root, "tests", "run"))
-    import part
-    paths = [p for s in config.suffixes for p in glob.glob(f"{config.test_source_root}/**/*{s}", recursive=True)]
-    rest = sorted(p for p in paths if left_out(p))
-    long_ones = [p for p in rest if long(p)]
-    today = part.of(long_ones)
-    kept = {os.path.basename(p) for p in rest if p in today or p not in long_ones}
-    lit_config.note(f"{len(today)} of {len(long_ones)} long files; {part.told()}")
-    config.excludes += sorted({os.path.basename(p) for p in paths} - kept)
+# With HEDDLE_TEST_PART=N each seventh file runs with sanitizers, and `rest` runs the others in the optimised build, where
+# the tools verify after each pass as those with sanitizers do. Of the files that are for `rest` alone, those that take
+# long say so after `LONG:`, and a seventh of these runs.
+sys.path.append(os.path.join(root, "tests", "run"))
+import part
+if sanitized or rest:
+    paths = sorted(p for s in config.suffixes for p in glob.glob(f"{config.test_source_root}/**/*{s}", recursive=True)
+                   if f"{os.sep}Inputs{os.sep}" not in p)
+    for_rest = [p for p in paths if left_out(p)]
+    for_both = [p for p in paths if p not in for_rest]
+    long_ones = [p for p in for_rest if long(p)]
+    chosen = set(part.of(for_both))
+    if rest:
+        chosen = {*for_both} - chosen | {*for_rest} - {*long_ones} | {*part.of(long_ones)}
+        config.substitutions.append((r"(?<![\w/.(-])(heddlec|heddle-opt)(?= (?!--narrow))", r"\1 --verify-each"))
+    lit_config.note(f"{len(chosen)} of {len(paths)} files; {part.told()}")
+
+    found = lit.formats.ShTest.getTestsInDirectory  # workers get the format itself: a class of this file is not theirs
+    lit.formats.ShTest.getTestsInDirectory = lambda *args: (t for t in found(*args) if t.getSourcePath() in chosen)
 
 # Features a test may ask for with REQUIRES.
 for tool in ("heddlec", "heddle-opt", "heddle-translate", "nvrtc-check"):
