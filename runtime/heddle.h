@@ -243,6 +243,11 @@ typedef struct {
     const HdGuardedList *guarded_in; // by function: its arguments, results, workspaces and transient buffers
 } HdProgram;
 
+typedef struct {
+    bool use_graphs, profile;
+    const char *choices; // of --choices: the file of the algorithms that libraries run; NULL: none
+} HdOpen;
+
 // How a target does things. Functions return false after describing the failure with hd_fail.
 struct HdBackend {
     const char *name;
@@ -250,7 +255,7 @@ struct HdBackend {
     bool threads;     // the ranks of a run are threads of one process; else each is a process
     // all (world.h): NULL on failure. Everything is compiled, loaded and connected, memory is zeroed. `w` outlives the
     // executor.
-    HdExec *(*open)(const HdProgram *p, struct HdWorld *w, bool use_graphs, bool profile);
+    HdExec *(*open)(const HdProgram *p, struct HdWorld *w, const HdOpen *how);
     // into the device arena; ordered before later runs; may be called by several threads at once
     bool (*write)(HdExec *x, int64_t offset, const void *data, size_t bytes);
     // Makes initial values where they stay, of type F32, BF16 or F16; ordered as `write`. NULL: the host makes them.
@@ -285,6 +290,7 @@ struct HdExec {
     const HdStep *step; // whose functions run
     bool begins, ends;  // the run at hand is the first of the step, the last one
     bool check;         // before a graph is replayed, what it would be captured with is compared with what it was
+    char choices[20];   // hash of the algorithms that libraries run (cuda/choices.h); "": the target has none
     char *base;         // the device arena; host only
     char *pinned;       // the page-locked arena of the host
     // NULL unless profiling: the action `index` of f is issued next

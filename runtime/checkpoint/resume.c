@@ -5,6 +5,7 @@
 #include "runtime/checkpoint/manifest.h"
 #include "runtime/checkpoint/settings.h"
 #include "runtime/checkpoint/state.h"
+#include "runtime/text.h"
 #include "runtime/world/world.h"
 #include <errno.h>
 #include <pthread.h>
@@ -331,6 +332,15 @@ static int outcome(HdExec *x, bool ok, const char *path, const unsigned char id[
     return hd_world_most(x->world, ok ? READ : replaced(path, id) ? REPLACED : FAILED);
 }
 
+static void tell_choices(const StFile *f, const HdExec *x) {
+    const char *then = hd_st_meta(f, "choices");
+    if (then && *x->choices && strcmp(then, x->choices))
+        hd_say(stderr,
+               "note: the checkpoint was written under other algorithms of libraries (choices %s, here %s): the bits "
+               "are not those of a run without a stop. --choices=FILE, with the file of that run, repeats them\n",
+               then, x->choices);
+}
+
 // Opens everything, and reads it where all ranks have opened one and the same checkpoint. Result: REPLACED: another
 // run has replaced it meanwhile; READ: *ok says whether all is well; else after hd_fail.
 static int resume_once(HdExec *x, const char *dir, const char *path, const char *with, Progress *at, bool *ok,
@@ -349,7 +359,10 @@ static int resume_once(HdExec *x, const char *dir, const char *path, const char 
     }
     if (worst == READ || (worst == FAILED && there && !*ok)) *ok = read_checked(x, &s, *ok, at);
     if (worst == READ) worst = outcome(x, *ok, path, id);
-    if (worst == READ && *ok && x->world->rank == 0) hd_settings_tell(&s.main, x->program, &s.differences);
+    if (worst == READ && *ok && x->world->rank == 0) {
+        hd_settings_tell(&s.main, x->program, &s.differences);
+        tell_choices(&s.main, x);
+    }
     close_source(&s, x->program);
     return worst;
 }

@@ -65,12 +65,14 @@ static void release(Meta *m) {
     free(m->at);
 }
 
-static void add_common(Meta *m, const HdProgram *p, const char *format, const Progress *at) {
+static void add_common(Meta *m, const HdExec *x, const char *format, const Progress *at) {
+    const HdProgram *p = x->program;
     add(m, "heddle_checkpoint", format);
     add(m, "model", p->model);
     add(m, "model_hash", p->model_hash);
     if (p->model_core) add(m, "model_core", p->model_core);
     add(m, "train", p->train ? p->train : "");
+    if (*x->choices) add(m, "choices", x->choices);
     add_number(m, "step", at->step);
     add_number(m, "seed", at->seed);
     add_number(m, "data_tokens", at->data_tokens);
@@ -136,7 +138,7 @@ static bool save_whole(HdExec *x, const char *path, const HdLock *lock, const Pr
             hd_saved_name(p, r, p->params[k].name, name, sizeof name);
             hd_st_declare_as(&w, name, saved_as(p, &p->params[k], r), p->params[k].rank, p->params[k].dim);
         }
-    add_common(&m, p, "1", at);
+    add_common(&m, x, "1", at);
     bool ok = begin(&w, &m);
     for (int r = 0; ok && r < hd_saved_roles(p); r++)
         ok = hd_each_piece(x, (HdRole)r, save_piece, &(Whole){&w, (HdRole)r});
@@ -184,7 +186,7 @@ static bool save_shard(HdExec *x, const char *path, const Progress *at, HdShardF
     for (int r = 0; r < hd_saved_roles(p); r++)
         for (int k = 0; k < p->n_params; k++)
             declare_boxes(&w, p, r, k, shard);
-    add_common(&m, p, "shard", at);
+    add_common(&m, x, "shard", at);
     add_number(&m, "shard", shard);
     add_number(&m, "shards", hd_written_files(p));
     if (!begin(&w, &m) || !put_shard(x, &w, shard)) w.failed = true; // the message is already there
@@ -239,12 +241,13 @@ static void add_boxes(Meta *m, const HdProgram *p) { // of every parameter, in e
     free(t.at);
 }
 
-static bool save_manifest(const HdProgram *p, const char *path, const char *folder, const Progress *at,
+static bool save_manifest(const HdExec *x, const char *path, const char *folder, const Progress *at,
                           const HdShardFile *file, int n_files) {
+    const HdProgram *p = x->program;
     StWriter w = {0};
     Meta m = {0};
     if (!hd_st_create(&w, path, true)) return false;
-    add_common(&m, p, HD_MANIFEST, at);
+    add_common(&m, x, HD_MANIFEST, at);
     add(&m, "folder", folder);
     add_number(&m, "shards", n_files);
     for (int s = 0; s < n_files; s++) {
@@ -428,7 +431,7 @@ bool hd_save_commit(HdSave *s) {
     const HdProgram *p = s->x->program;
     if (!s->sharded) return true;
     const bool replaces = hd_checkpoint_on_disk(s->place) && hd_checkpoint_on_disk(s->dir) && hd_lock_mine(s->lock) &&
-                          save_manifest(p, s->path, s->folder, &s->at, s->all, hd_written_files(p));
+                          save_manifest(s->x, s->path, s->folder, &s->at, s->all, hd_written_files(p));
     if (!replaces) remove_folder(s->place); // else it belongs to the checkpoint, whatever happens from here on
     return replaces && hd_lock_mine(s->lock) && forget_others(s->dir, s->folder);
 }

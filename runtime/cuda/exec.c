@@ -99,7 +99,7 @@ static bool prefetch_join(Prefetch *f) {
     return f->ok;
 }
 
-static bool open_all(HdCuda *x) {
+static bool open_all(HdCuda *x, const char *choices) {
     const HdProgram *p = x->head.program;
     Prefetch lt = {.x = x};
     double t = hd_cuda_now_ms();
@@ -122,9 +122,10 @@ static bool open_all(HdCuda *x) {
     ok = ok && hd_device_allocate(x) && hd_transfer_open(x) && hd_cuda_guards_open(x);
     x->memory.arena = hd_device_used(x) - before;
     t = tell(x, t, "memory and streams");
-    ok = ok && hd_gemms_open(x);
+    ok = ok && hd_choices_open(x, choices) && hd_gemms_open(x);
     t = tell(x, t, "matrix products");
     ok = hd_attention_join(x, attention) && ok; // first: it may still wait for the compilation to open NVRTC
+    ok = ok && hd_choices_settle(x);
     t = tell(x, t, "wait for attention plans");
     ok = hd_compile_join(x, compile) && ok;
     t = tell(x, t, "wait for kernels");
@@ -167,11 +168,12 @@ static void cuda_close(HdExec *h) {
     hd_cuda_unload(&x->api);
     pthread_mutex_destroy(&x->comms.lock);
     pthread_mutex_destroy(&x->failing);
+    hd_choices_close(x);
     free(x->events);
     free(x);
 }
 
-static HdExec *cuda_open(const HdProgram *p, HdWorld *w, bool use_graphs, bool profile) {
+static HdExec *cuda_open(const HdProgram *p, HdWorld *w, const HdOpen *how) {
     HdCuda *x = calloc(1, sizeof *x);
     if (!x) return hd_fail("out of host memory"), NULL;
     x->head.program = p;
@@ -185,10 +187,10 @@ static HdExec *cuda_open(const HdProgram *p, HdWorld *w, bool use_graphs, bool p
     x->sync_each = flag("HEDDLE_SYNC");
     const char *early = getenv("HEDDLE_EARLY");
     x->early = !early || strcmp(early, "0") != 0;
-    x->graphs = use_graphs && !profile && !x->sync_each;
+    x->graphs = how->use_graphs && !how->profile && !x->sync_each;
     hd_cache_open(&x->cache);
-    bool ok = open_all(x);
-    if (ok && profile) ok = (x->profile = hd_profile_open(x)) != NULL;
+    bool ok = open_all(x, how->choices);
+    if (ok && how->profile) ok = (x->profile = hd_profile_open(x)) != NULL;
     if (!ok) {
         hd_fail("%s", x->failure);
         cuda_close(&x->head);

@@ -3,6 +3,7 @@
 #define RUNTIME_CUDA_EXEC_H
 #include "runtime/cuda/api.h"
 #include "runtime/cuda/cache.h"
+#include "runtime/cuda/choices.h"
 #include "runtime/dtypes.h"
 #include "runtime/base/guard.h"
 #include <pthread.h>
@@ -83,7 +84,7 @@ typedef struct {
     int action;           // that is being issued; -1: none
 } HdCudaGuards;
 
-typedef struct {
+struct HdCuda {
     HdExec head; // first: HdExec * and HdCuda * are the same address
     HdCudaApi api;
     HdCache cache;
@@ -101,6 +102,7 @@ typedef struct {
     CuEvent *events;
     HdModules modules;
     HdGemms gemms;
+    HdChoices choices;
     HdAttentions attentions;
     HdComms comms;
     HdWatch *watch;
@@ -121,7 +123,7 @@ typedef struct {
     unsigned posted, collected;
     HdProfile *profile;
     HdCudaGuards guards;
-} HdCuda;
+};
 
 // Keeps the first failure with the action that was being issued; every later call does nothing. Returns false.
 bool hd_cuda_fail(HdCuda *x, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

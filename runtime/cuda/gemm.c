@@ -17,7 +17,7 @@ typedef enum { TUNE_NONE, TUNE_QUICK, TUNE_LOAD } Tune; // of HEDDLE_TUNE
 typedef struct { Tune tune; bool keep, time; } Policy; // keep: choices are read from and written to the cache
 static unsigned align_of(const HdGemm *g) { return g->align ? (unsigned)g->align : 16; }
 
-typedef struct { LtAlgo algo; uint64_t workspace; } Kept; // the cache entry
+typedef HdChoice Kept; // the cache entry
 
 static bool lt_ok(HdCuda *x, LtStatus s, const char *what) {
     if (s == HD_CUBLAS_STATUS_SUCCESS) return true;
@@ -30,6 +30,13 @@ static void describe(const HdGemm *g, char *text, size_t size) {
              g->ta ? " ta" : "", g->tb ? " tb" : "", hd_dtypes[g->a].name, hd_dtypes[g->b].name, hd_dtypes[g->d].name,
              g->accumulate ? " +=" : "", epilogues[g->epilogue], scales[g->scaled], g->fast ? " fast" : "");
     if (g->batch > 1) snprintf(text + strlen(text), size - strlen(text), " x %lld", (long long)g->batch);
+}
+
+enum { NAME = 256 };
+static void name_of(const HdGemm *g, char name[NAME]) { // as choices.h has it: all that an algorithm depends on
+    describe(g, name, NAME);
+    const size_t n = strlen(name);
+    snprintf(name + n, NAME - n, " workspace %lld align %u", (long long)g->workspace_bytes, align_of(g));
 }
 
 static bool layout(HdCuda *x, LtLayout *out, HdDtype t, int64_t rows, int64_t cols, int64_t batch) {
@@ -146,12 +153,10 @@ static HdKey key_of(const HdCuda *x, const HdGemm *g, Tune tune) {
     return k;
 }
 
-static bool recall(HdCuda *x, const HdGemm *g, HdGemmState *s, HdKey key) {
+// Takes a choice of an earlier run, if the library accepts it.
+static bool take(HdCuda *x, const HdGemm *g, HdGemmState *s, const Kept *kept) {
     LtHeuristic check;
-    size_t bytes = 0;
-    Kept *kept = hd_cache_get(&x->cache, "gemm", key, &bytes);
-    bool ok = kept && bytes == sizeof *kept &&
-              x->api.cublasLtMatmulAlgoCheck(x->gemms.handle, s->desc, s->b, s->a, s->d, s->d, &kept->algo, &check) ==
+    bool ok = x->api.cublasLtMatmulAlgoCheck(x->gemms.handle, s->desc, s->b, s->a, s->d, s->d, &kept->algo, &check) ==
                   HD_CUBLAS_STATUS_SUCCESS &&
               check.workspace <= (size_t)g->workspace_bytes;
     if (ok) {
@@ -159,8 +164,24 @@ static bool recall(HdCuda *x, const HdGemm *g, HdGemmState *s, HdKey key) {
         s->workspace = (size_t)kept->workspace;
         s->chosen = -1;
     }
+    return ok;
+}
+
+static bool recall(HdCuda *x, const HdGemm *g, HdGemmState *s, HdKey key) {
+    size_t bytes = 0;
+    Kept *kept = hd_cache_get(&x->cache, "gemm", key, &bytes);
+    const bool ok = kept && bytes == sizeof *kept && take(x, g, s, kept);
     free(kept);
     return ok;
+}
+
+static bool take_given(HdCuda *x, const HdGemm *g, HdGemmState *s) { // of --choices
+    char name[NAME];
+    Kept given;
+    name_of(g, name);
+    return hd_choices_find(x, name, &given) &&
+           (take(x, g, s, &given) ||
+            hd_cuda_fail(x, "--choices=%s: cuBLASLt refuses the algorithm of the product %s", x->choices.path, name));
 }
 
 // The fastest of the heuristic's candidates, agreed on with other processes through the cache.
@@ -231,8 +252,11 @@ static bool prepare(HdCuda *x, const int *order, int at_order, HdKey *keys, HdSt
         return true;
     }
     policy.time = policy.time && fits;
-    bool remembered = policy.keep && recall(x, g, s, keys[i]);
-    if (!remembered && !choose(x, s, &trial, keys[i], policy)) return false;
+    if (hd_choices_given(&x->choices)) {
+        if (!take_given(x, g, s)) return false;
+    } else if (!(policy.keep && recall(x, g, s, keys[i])) && !choose(x, s, &trial, keys[i], policy)) {
+        return false;
+    }
     if (fits && !lt_ok(x, hd_gemm_issue(x, g, s, &s->algo, x->streams[0], &trial.at), "first run of a matrix product"))
         return false;
     if (x->verbose) report(x, i, g, s);
@@ -260,6 +284,16 @@ static bool read_policy(HdCuda *x, Policy *policy) {
     if (tune != TUNE_LOAD || policy->keep) return true;
     return hd_cuda_fail(x, "HEDDLE_TUNE=load keeps its choices in the cache, and there is none: HEDDLE_CACHE has to "
                            "name a folder that this user may write, not off");
+}
+
+static bool tell_choices(HdCuda *x) {
+    const HdProgram *p = x->head.program;
+    for (int i = 0; i < p->n_gemms; i++) {
+        char name[NAME];
+        name_of(&p->gemms[i], name);
+        if (!hd_choices_add(x, name, &(HdChoice){x->gemms.gemms[i].algo, x->gemms.gemms[i].workspace})) return false;
+    }
+    return true;
 }
 
 static int64_t scratch_bytes(const HdCuda *x) { // of the largest product that fits
@@ -292,7 +326,8 @@ bool hd_gemms_open(HdCuda *x) {
         policy.time = policy.keep && (policy.tune == TUNE_LOAD || hd_cuda_now_ms() - begin < tuning_budget_ms);
         ok = prepare(x, order, i, keys, watch, policy);
     }
-    ok = ok && hd_cuda_ok(x, api->cuStreamSynchronize(x->streams[0]), "tuning of the matrix products");
+    ok = ok && hd_cuda_ok(x, api->cuStreamSynchronize(x->streams[0]), "tuning of the matrix products") &&
+         tell_choices(x);
     if (ok && x->verbose)
         hd_say(stderr, "gemms: %d products ready in %.0f ms\n", p->n_gemms, hd_cuda_now_ms() - begin);
     hd_stopwatch_close(x, &watch);

@@ -83,13 +83,12 @@ static bool start(Host *h, const HdProgram *p, HdWorld *w) {
     return find_memory(h, p, w->ranks) && hd_host_guards_open(h) && hd_host_streams_open(h);
 }
 
-static HdExec *host_open(const HdProgram *p, HdWorld *w, bool use_graphs, bool profile) {
-    (void)use_graphs; // actions are cheap to issue here
+static HdExec *host_open(const HdProgram *p, HdWorld *w, const HdOpen *how) { // no graphs: actions cost little
     Host *h = calloc(1, sizeof *h);
     if (h) {
         h->head.program = p;
         h->head.world = w;
-        h->profiling = profile;
+        h->profiling = how->profile;
     } else {
         hd_fail("out of memory: cannot start the host executor");
     }

@@ -19,7 +19,13 @@ typedef struct {
     Events events;                                      // of --tensorboard; its file is NULL without it
 } Log;
 
-typedef struct { const Progress *at; double peak_flops; const char *device, *data; int64_t data_tokens; } LogStart;
+typedef struct {
+    const Progress *at;
+    double peak_flops;
+    const char *device, *data;
+    int64_t data_tokens;
+    const char *choices; // HdExec.choices
+} LogStart;
 // false after hd_fail. A run that resumes adds to its log what comes after the step that it resumes from.
 bool hd_log_open(Log *l, const HdProgram *p, const Options *o, bool speaks, const LogStart *start);
 // log_file.c: the line that a run begins with; removes what a log holds of later steps, and half a line at its end

@@ -73,6 +73,7 @@ void hd_log_header(FILE *f, const HdProgram *p, const Options *o, const LogStart
     put_count(f, "seed", start->at->seed);
     put_text(f, "model_hash", p->model_hash);
     put_text(f, "plan_hash", p->plan_hash);
+    if (*start->choices) put_text(f, "choices", start->choices);
     put_count(f, "device_memory", p->arena_bytes);
     put_count(f, "pinned_memory", p->pinned_bytes);
     put_text(f, "data", start->data);

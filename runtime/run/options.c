@@ -87,6 +87,9 @@ static const struct {
     {"top-k", "K", COUNT, offsetof(Options, top_k), "... each among the K likeliest"},
     {"top-p", "P", SHARE, offsetof(Options, top_p), "... each among the likeliest that together have the share P"},
     {"sample-every", "N", COUNT, offsetof(Options, sample_every), "... also every N steps"},
+    {"choices", "FILE", TEXT, offsetof(Options, choices),
+     "run the algorithms of matrix products that FILE names, for the same bits on another machine of this\n"
+     "                       kind; where there is no such file, those that are chosen are written there"},
     {"log-every", "N", COUNT, offsetof(Options, log_every), "print every N steps (default: about 50 lines in all)"},
     {"no-graph", NULL, ON, offsetof(Options, no_graph), "issue every action instead of replaying captured graphs"},
     {"check", NULL, ON, offsetof(Options, check),
@@ -346,6 +349,8 @@ int hd_options_parse(int argc, char **argv, const HdProgram *p, bool speaks, Opt
     }
     if (optind < argc) return refuse("options begin with --, unlike ", argv[optind], argv[0]);
     if (combine(o, argc, argv) || names_settings(o, p)) return 2;
+    if (o->choices && p->backend && p->backend->threads)
+        return refuse("--choices is for programs of the target cuda; this one is for ", p->target, argv[0]);
     if (o->ranks && o->ranks != hd_ranks(p)) {
         char mesh[HD_MESH_TEXT];
         say("error: --ranks=%lld: this program was compiled for %d rank%s (mesh { %s; })\n", (long long)o->ranks,

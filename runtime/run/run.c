@@ -19,6 +19,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef struct {
     const HdProgram *p;
@@ -450,6 +451,25 @@ static void tell_phases(Run *r, double checked, double opened, double loaded) {
                    checked - r->t0, opened - checked, loaded - opened, where);
 }
 
+// all. Ranks on hosts with caches of their own may have chosen other algorithms: rank 0 says so.
+static bool compare_choices(Run *r) {
+    enum { HASH = sizeof r->x->choices };
+    HdWorld *w = r->w;
+    if (!*r->x->choices || w->ranks == 1) return true;
+    char (*all)[HASH] = calloc((size_t)w->ranks, HASH);
+    bool ok = hd_world_agree(w, all || hd_fail("out of memory")) && w->collect(w, r->x->choices, HASH, all);
+    for (int i = 1; ok && rank_0(r) && i < w->ranks; i++)
+        if (memcmp(all[0], all[i], HASH)) {
+            hd_say(stderr,
+                   "warning: rank %d runs other algorithms of libraries than rank 0 (choices %.16s and %.16s): bits "
+                   "repeat only where each rank keeps its own; --choices=FILE gives all of them the same\n",
+                   i, all[i], all[0]);
+            break;
+        }
+    free(all);
+    return ok;
+}
+
 static bool go(Run *r) { // all
     const Options *o = r->o;
     if (!all_ok(r, prepare(r)) || !all_ok(r, hd_identity_same(r->w, r->p, r->o))) return false;
@@ -457,18 +477,25 @@ static bool go(Run *r) { // all
     const bool profile = o->profile || o->timeline;
     const double checked = hd_now();
     const bool each = o->check && r->p->guard; // looks at guards after each action
-    r->x = r->b->open(r->p, r->w, !o->no_graph && !profile && !each, profile);
+    const HdOpen how = {!o->no_graph && !profile && !each, profile, o->choices};
+    const bool chosen = o->choices && access(o->choices, F_OK); // here and now
+    r->x = r->b->open(r->p, r->w, &how);
     if (r->x) r->x->check = o->check;
     r->saving.x = r->x;
     r->saving.log = &r->log;
     const double opened = hd_now();
+    if (r->x && !compare_choices(r)) return false;
     if (!r->x || !all_ok(r, weights(r) && start_random(r) && (!tells_phases(r) || r->b->sync(r->x)))) return false;
     const double loaded = hd_now();
     if (o->check && !all_ok(r, hd_state_check(r->x, false))) return false;
     const Data *data = hd_feed_first(&r->data);
-    const LogStart start = {&r->at, r->b->peak_flops(r->x), r->b->device(r->x), data ? data->name : NULL, elements(r)};
+    const LogStart start = {&r->at, r->b->peak_flops(r->x), r->b->device(r->x), data ? data->name : NULL, elements(r),
+                            r->x->choices};
     if (!all_ok(r, hd_log_open(&r->log, r->p, o, rank_0(r), &start))) return false;
     tell_start(r);
+    if (o->choices)
+        hd_log_say(&r->log, "algorithms of libraries: choices %s, %s %s", r->x->choices,
+                   chosen ? "written to" : "read from", o->choices);
     tell_phases(r, checked, opened, loaded);
     return hd_saving_prepare(&r->saving) && work(r);
 }

@@ -231,7 +231,7 @@ static int rank_process(const Args *args, CaseList *l, int out) {
     if (!p) return args->build ? 0 : 1;
     if (!hd_launch(p, l->ranks, &launch)) return launch.status;
     HdWorld *w = hd_world_tcp(&launch, p);
-    HdExec *x = w ? p->backend->open(p, w, true, false) : NULL;
+    HdExec *x = w ? p->backend->open(p, w, &(HdOpen){.use_graphs = true}) : NULL;
     if (!x) return fprintf(stderr, "error: rank %d cannot start: %s\n", launch.rank, failure()), 1;
     const bool good = measure_all(x, l);
     for (int i = 0; good && !launch.rank && i < l->cases.n; i++)
@@ -299,7 +299,7 @@ static int count_gpus(void) {
 static bool single(Ctx *cx, const Args *args, Results *r) {
     const HdProgram *p = program(cx, args, &r->single);
     if (!p) return args->build != NULL;
-    HdExec *x = p->backend->open(p, hd_world_alone(), true, false);
+    HdExec *x = p->backend->open(p, hd_world_alone(), &(HdOpen){.use_graphs = true});
     if (!x) return fprintf(stderr, "error: %s\n", failure()), false;
     if (!measure_all(x, &r->single)) return false;
     if (!args->only_fp8) {

@@ -332,7 +332,7 @@ static void profile(void) {
     HdProgram p = small_program();
     char path[600], text[8192];
     snprintf(path, sizeof path, "%s/profile.json", scratch);
-    HdExec *x = b->open(&p, hd_world_alone(), true, true);
+    HdExec *x = b->open(&p, hd_world_alone(), &(HdOpen){.use_graphs = true, .profile = true});
     CHECK(x);
     if (!x) return;
     x->step = &p.train_step;
@@ -386,6 +386,7 @@ int main(int argc, char **argv) {
                                          SCENARIO(products),
                                          SCENARIO(choices_are_remembered),
                                          SCENARIO(choices_under_load),
+                                         SCENARIO(choices_of_a_file),
                                          SCENARIO(visible_devices),
                                          SCENARIO(open_fails_clearly),
                                          SCENARIO(run_fails_clearly),

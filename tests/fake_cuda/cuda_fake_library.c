@@ -2,10 +2,12 @@
 // pretended cuDNN, programs that cannot be opened.
 #include "tests/fake_cuda/opened.h"
 #include "runtime/cuda/api.h"
+#include "runtime/world/world.h"
 #include <dlfcn.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const HdBackend *const b = &hd_cuda_backend;
 
@@ -141,6 +143,52 @@ void choices_under_load(void) {
     no_open("HEDDLE_TUNE", "fast", &p, "HEDDLE_TUNE=fast: expected 0, 1 or load");
     setenv("HEDDLE_CACHE", "off", 1);
     no_open("HEDDLE_TUNE", "load", &p, "HEDDLE_TUNE=load keeps its choices in the cache, and there is none");
+}
+
+// Opens a program under the choices of a file; `hash` of what runs. NULL where that fails.
+static HdExec *with_choices(const HdProgram *p, const char *file, char hash[20]) {
+    HdExec *x = b->open(p, hd_world_alone(), &(HdOpen){.choices = file});
+    if (x) memcpy(hash, x->choices, 20);
+    return x;
+}
+
+static void refuses_choices(const HdProgram *p, const char *file, const char *edit, const char *message) {
+    char command[1600], other[700], hash[20];
+    snprintf(other, sizeof other, "%s.other", file);
+    snprintf(command, sizeof command, "sed '%s' %s > %s", edit, file, other);
+    CHECK(system(command) == 0);
+    HdExec *x = with_choices(p, other, hash);
+    CHECK(!x && failed_with(message));
+    if (x) b->close(x);
+}
+
+// What one run has chosen another one runs, whatever its own cache, timing or heuristic says.
+void choices_of_a_file(void) {
+    HdProgram p = with_gemms();
+    char file[600], mine[20], theirs[20], quick[20];
+    snprintf(file, sizeof file, "%s.choices", cache_path);
+    remove(file);
+    b->close(with_choices(&p, file, mine));
+    CHECK(access(file, R_OK) == 0 && strlen(mine) == 16);
+    setenv("HEDDLE_TUNE", "0", 1);
+    setenv("HEDDLE_CACHE", "off", 1);
+    b->close(with_choices(&p, NULL, quick));
+    CHECK(strlen(quick) == 16 && strcmp(mine, quick) != 0); // the heuristic's first is algorithm 0, the fastest is 1
+    const int asked = count_in_log("heuristic"), checked = count_in_log("check of algorithm 1");
+    b->close(with_choices(&p, file, theirs));
+    CHECK(!strcmp(mine, theirs) && count_in_log("heuristic") == asked &&
+          count_in_log("check of algorithm 1") == checked + p.n_gemms);
+    refuses_choices(&p, file, "s/^device .*/device NVIDIA B200, 148 SM/", "are for device NVIDIA B200, 148 SM");
+    refuses_choices(&p, file, "s/^library .*/library cuBLASLt 120000/", "this run has library cuBLASLt 130100");
+    refuses_choices(&p, file, "/^product 3 x 4 x 5 ta tb /d", "no choice for the product 3 x 4 x 5 ta tb");
+    refuses_choices(&p, file, "s/ = 01/ = 09/", "cuBLASLt refuses the algorithm of the product");
+    refuses_choices(&p, file, "s/ = 01/ = x1/", "is damaged");
+    refuses_choices(&p, file, "s/ 0$/ 0 0/", "is damaged");
+    refuses_choices(&p, file, "1s/.*/tokens/", "the file holds something else than choices of algorithms");
+    HdExec *x = with_choices(&p, "/nowhere/choices", theirs);
+    CHECK(!x && failed_with("/nowhere/choices: cannot be written"));
+    setenv("HEDDLE_TUNE", "1", 1);
+    setenv("HEDDLE_CACHE", cache_path, 1);
 }
 
 // --- devices

@@ -22,7 +22,7 @@ int main(int argc, char **argv) {
     setenv("HEDDLE_CACHE", "off", 1);
     HdProgram p = {.model = "Tiny", .target = "cuda", .arch = "sm_90", .backend = &hd_cuda_backend, .arena_bytes = 256};
     if (system(file) != 0) return 1;
-    HdExec *x = hd_cuda_backend.open(&p, hd_world_alone(), true, false);
+    HdExec *x = hd_cuda_backend.open(&p, hd_world_alone(), &(HdOpen){.use_graphs = true});
     if (x) { // a machine with a driver: nothing to see here
         puts("skipped: the driver is installed");
         hd_cuda_backend.close(x);

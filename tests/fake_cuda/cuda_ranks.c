@@ -142,7 +142,7 @@ static void others_wait(int i) { // for this rank, in step i: each has launched 
 static int train(HdLaunch *l, const HdProgram *p, Trouble *trouble) {
     HdWorld *w = hd_world_tcp(l, p);
     REQUIRE(w);
-    HdExec *x = b->open(p, w, use_graphs, false);
+    HdExec *x = b->open(p, w, &(HdOpen){.use_graphs = use_graphs});
     if (!x) return give_up(w, x);
     for (int i = 1; i <= 4; i++) {
         w->at(w, "step", i);

@@ -36,7 +36,7 @@ static HdProgram program(const HdBackend *b) {
 }
 
 static HdExec *opened(const HdProgram *p) {
-    HdExec *x = p->backend->open(p, hd_world_alone(), true, false);
+    HdExec *x = p->backend->open(p, hd_world_alone(), &(HdOpen){.use_graphs = true});
     if (x) return x;
     fprintf(stderr, "open: %s\n", hd_failure());
     exit(1);

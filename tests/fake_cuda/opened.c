@@ -13,7 +13,7 @@ bool failed_with(const char *text) {
 }
 
 HdExec *opened(const HdProgram *p, bool graphs) {
-    HdExec *x = hd_cuda_backend.open(p, hd_world_alone(), graphs, false);
+    HdExec *x = hd_cuda_backend.open(p, hd_world_alone(), &(HdOpen){.use_graphs = graphs});
     if (!x) fprintf(stderr, "open: %s\n", hd_failure());
     CHECK(x);
     if (!x) exit(1);
@@ -28,7 +28,7 @@ int counter(HdExec *x) {
 
 void no_open(const char *variable, const char *value, const HdProgram *p, const char *message) {
     if (variable) setenv(variable, value, 1);
-    HdExec *x = hd_cuda_backend.open(p, hd_world_alone(), true, false);
+    HdExec *x = hd_cuda_backend.open(p, hd_world_alone(), &(HdOpen){.use_graphs = true});
     CHECK(!x && failed_with(message));
     if (x) hd_cuda_backend.close(x);
     if (variable) unsetenv(variable);

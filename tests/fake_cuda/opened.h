@@ -18,6 +18,7 @@ int files_in_cache(const char *kind, bool damage);
 void products(void);
 void choices_are_remembered(void);
 void choices_under_load(void);
+void choices_of_a_file(void);
 void visible_devices(void);
 void open_fails_clearly(void);
 void attention(void);

@@ -293,7 +293,7 @@ static void step(HdExec *x) { // c = (c + 3) * 2 across two streams and back, th
 static const HdRegion region = {"micro_only.step", step};
 
 static void functions(const HdProgram *p, bool graphs, const char *profile) {
-    HdExec *x = b->open(p, hd_world_alone(), graphs, profile != NULL);
+    HdExec *x = b->open(p, hd_world_alone(), &(HdOpen){.use_graphs = graphs, .profile = profile != NULL});
     CHECK(x);
     if (!x) return;
     int c = 0, got[20];
@@ -342,7 +342,7 @@ static void clusters(HdProgram p, bool graphs) {
     p.n_sources = p.n_kernels = 1;
     p.n_gemms = 0;
     for (int i = 0; i < 128; i++) map[i] = (unsigned char)(i * 7 + 1);
-    HdExec *x = b->open(&p, hd_world_alone(), graphs, false);
+    HdExec *x = b->open(&p, hd_world_alone(), &(HdOpen){.use_graphs = graphs});
     CHECK(x);
     int got[6];
     CHECK(x && b->run(x, cluster_funcs) && b->read(x, SUM, got, sizeof got));
@@ -356,7 +356,7 @@ static void initial_values(HdProgram p) {
     p.n_gemms = 0;
     p.n_params = 1; // the kernels of initial values are there for programs with parameters
     p.params = &any;
-    HdExec *x = b->open(&p, hd_world_alone(), true, false);
+    HdExec *x = b->open(&p, hd_world_alone(), &(HdOpen){.use_graphs = true});
     CHECK(x);
     const int64_t compared = x ? draws_compare(x, 4096, 8 << 20) : -1;
     CHECK(compared > 0);
@@ -393,7 +393,7 @@ int main(int argc, char **argv) {
     functions(&p, false, argc > 1 ? argv[1] : "/tmp/runtime_check.json");
     printf("%s kernels, streams, graphs, copies\n", failures ? "FAIL" : "ok  ");
     initial_values(p);
-    HdExec *x = b->open(&p, hd_world_alone(), true, false);
+    HdExec *x = b->open(&p, hd_world_alone(), &(HdOpen){.use_graphs = true});
     CHECK(x);
     if (x && ((HdCuda *)x)->cc_major >= 9) {
         clusters(p, true);
@@ -409,7 +409,7 @@ int main(int argc, char **argv) {
     if (x) b->close(x);
     p.n_attentions = (int)(sizeof attentions / sizeof *attentions);
     p.attentions = attentions;
-    x = b->open(&p, hd_world_alone(), true, false);
+    x = b->open(&p, hd_world_alone(), &(HdOpen){.use_graphs = true});
     if (!x) printf("skipped attention: %s\n", hd_failure());
     for (int i = 0; x && i < p.n_attentions; i += 2) attention(x, i);
     if (x) CHECK(b->sync(x));

@@ -433,7 +433,7 @@ static void test(Ctx *cx, Test *t, const Options *opt) {
     else if (r.m && opt->build) t->compared += build_program(cx, &r, opt->build);
     else if (r.m) r.p = opt->load ? load_program(cx, &r, opt->load) : build_and_load(cx, &r);
     if (r.p) {
-        r.x = r.p->backend->open(r.p, hd_world_alone(), false, NULL);
+        r.x = r.p->backend->open(r.p, hd_world_alone(), &(HdOpen){0});
         if (r.x) run_cases(&r);
         else fail(t, "cannot open the program: %s", r.failure());
         if (r.x) r.p->backend->close(r.x);

@@ -58,6 +58,7 @@ def case_bad_usage():
 
 def case_ranks():
     good(f"--data={text_file()}", "--steps=1", "--ranks=1")
+    bad(2, "--choices is for programs of the target cuda", args=[f"--data={text_file()}", "--steps=1", "--choices=x"])
     bad(2, "--ranks=2", "1 rank ", args=[f"--data={text_file()}", "--steps=1", "--ranks=2"])
 
 

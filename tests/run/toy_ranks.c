@@ -68,8 +68,8 @@ static bool toy_run(HdExec *x, const HdFunc *f) {
     return true;
 }
 
-static HdExec *toy_open(const HdProgram *p, HdWorld *w, bool use_graphs, bool profile) {
-    (void)use_graphs, (void)profile;
+static HdExec *toy_open(const HdProgram *p, HdWorld *w, const HdOpen *how) {
+    (void)how;
     Toy *t = calloc(1, sizeof *t);
     if (!t) return NULL;
     t->head.program = p;

@@ -125,7 +125,7 @@ static bool run(Rank *r, int func) {
 
 static void *rank_main(void *p) {
     Rank *r = p;
-    r->x = hd_host_backend.open(&r->program, r->world, false, r->profile);
+    r->x = hd_host_backend.open(&r->program, r->world, &(HdOpen){.profile = r->profile});
     if (r->x) r->job(r);
     else snprintf(r->why, sizeof r->why, "%s", hd_failure());
     hd_host_backend.close(r->x);
