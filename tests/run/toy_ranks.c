@@ -166,8 +166,8 @@ int main(int argc, char **argv) {
                          .states = states,
                          .n_params = 1,
                          .params = params,
-                         .train_step = {1, &segments[0], LOSS, NORM, STEP, -1, 0},
-                         .eval_step = {1, &segments[1], LOSS, -1, -1, -1, 0},
+                         .train_step = {1, &segments[0], LOSS, NORM, STEP, -1, 0, -1},
+                         .eval_step = {1, &segments[1], LOSS, -1, -1, -1, 0, -1},
                          .n_funcs = 2,
                          .funcs = funcs,
                          .backend = &backend};
