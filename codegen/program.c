@@ -372,6 +372,20 @@ static int64_t logged_offset(Emit *e) {
     return hd_emit_buffer(e, NULL, hd_word(&bucket->attrs, A_NEXT, master), hd_int(&s->attrs, A_OFFSET, 0));
 }
 
+// Where a step leaves the further results of its loss, and their names. Returns their number.
+static int put_results(Emit *e, const Symbol *step, const char *name) {
+    const Attr *at = step ? hd_attr(&step->attrs, A_RESULTS) : NULL;
+    const Attr *names = at ? hd_attr(&step->attrs, A_NAMES) : NULL;
+    if (!names || !names->n) return 0;
+    hd_printf(e->c, "static const HdResult %s_results[] = {\n", name);
+    for (int i = 0; i < names->n; i++) {
+        const Symbol *s = hd_symbol_find(e->m, at->strs[i]);
+        hd_printf(e->c, "    {%s, %lld},\n", hd_emit_quoted(e, names->strs[i]), ll(s->place.offset));
+    }
+    hd_puts(e->c, "};\n\n");
+    return names->n;
+}
+
 // The step of a kind, as the field `name` of the program.
 static void put_step(Emit *e, KindId kind, const char *name, Out *field) {
     const Symbol *step = hd_step(e->m, kind);
@@ -382,12 +396,15 @@ static void put_step(Emit *e, KindId kind, const char *name, Out *field) {
     for (; (f = hd_segment(e->m, step, n, &times)); n++)
         hd_printf(e->c, "%s{&funcs[%d], %lld}", n ? ", " : "", func_index(e, f), ll(times));
     if (step) hd_puts(e->c, "};\n\n");
+    const int results = put_results(e, step, name);
     hd_printf(field, "    .%s = {%d, %s, .loss = %lld, .norm = %lld, .counter = %lld, .random = %lld"
-                     ", .dropped = %lld, .overlaps = 0x%x},\n", name, n,
+                     ", .dropped = %lld, .overlaps = 0x%x", name, n,
               step ? hd_sprintf(e->a, "%s_segments", name) : "0", ll(state_offset(e, step, A_LOSS)),
               ll(state_offset(e, step, A_NORM)), ll(state_offset(e, step, A_COUNTER)),
               ll(state_offset(e, step, A_RANDOM)),
               ll(kind == KIND_TRAIN ? logged_offset(e) : -1), overlaps(e, step));
+    if (results) hd_printf(field, ", .n_results = %d, .results = %s_results", results, name);
+    hd_puts(field, "},\n");
 }
 
 // The streams beside the main one that run products and kernels, a bit for each.

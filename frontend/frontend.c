@@ -144,7 +144,8 @@ static bool *reached_params(Front *f) {
     for (const Op *o = f->func->last; o; o = o->prev) {
         bool needed = hd_op_is(o, TRAIT_RETURN);
         for (int k = 0; k < o->n_out; k++) needed |= live[o->out[k]->id];
-        for (int k = 0; k < o->n_in && needed; k++) live[o->in[k]->id] = true;
+        const int n = hd_op_is(o, TRAIT_RETURN) ? 1 : o->n_in; // further results are for the log alone
+        for (int k = 0; k < n && needed; k++) live[o->in[k]->id] = true;
         if (needed && o->kind == OP_PARAM)
             reached[hd_int(&hd_named(o, A_PARAM)->attrs, A_INDEX, 0)] = true;
     }

@@ -156,6 +156,18 @@ Func *hd_segment(const Module *m, const Symbol *step, int i, int64_t *times) {
     return hd_func_find(m, segments->strs[i]);
 }
 
+int hd_n_results(const Attrs *as) {
+    const Attr *names = hd_attr(as, A_NAMES);
+    return names ? names->n : 0;
+}
+
+bool hd_same_results(const Attrs *a, const Attrs *b) {
+    const Attr *x = hd_attr(a, A_NAMES), *y = hd_attr(b, A_NAMES);
+    bool same = hd_n_results(a) == hd_n_results(b);
+    for (int i = 0; same && x && i < x->n; i++) same = !strcmp(x->strs[i], y->strs[i]);
+    return same;
+}
+
 int64_t hd_runs(const Symbol *step, const Func *f) {
     int64_t runs = 0, times;
     const Func *g;

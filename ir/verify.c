@@ -180,12 +180,29 @@ static void check_space(Verifier *v) {
     }
 }
 
-static void check_state(const Module *m, const Symbol *step, AttrId name, DType d, int64_t n) {
-    const Symbol *s = hd_symbol_find(m, hd_word(&step->attrs, name, ""));
-    if (hd_has(&step->attrs, name) && (!s || s->kind != SYM_BUFFER || !s->type || s->type->dtype != d ||
-                                       hd_type_count(s->type) != n || hd_has(&s->attrs, A_TRANSIENT)))
-        hd_error(m->cx, step->span, "step @%s: %s = @%s, which is no buffer of %s %s that is kept", step->name,
-                 hd_attr_info(name)->text, hd_word(&step->attrs, name, ""), n == 1 ? "one" : "four", hd_dtype_text(d));
+static void check_state(const Module *m, const Symbol *step, AttrId name, DType d, int64_t count) {
+    const char *const *names;
+    const Attr *a = hd_attr(&step->attrs, name);
+    const int n = a ? hd_names(a, &names) : 0;
+    for (int i = 0; i < n; i++) {
+        const Symbol *s = hd_symbol_find(m, names[i]);
+        if (!s || s->kind != SYM_BUFFER || !s->type || s->type->dtype != d || hd_type_count(s->type) != count ||
+            hd_has(&s->attrs, A_TRANSIENT))
+            hd_error(m->cx, step->span, "step @%s: %s = @%s, which is no buffer of %s %s that is kept", step->name,
+                     hd_attr_info(name)->text, names[i], count == 1 ? "one" : "four", hd_dtype_text(d));
+    }
+}
+
+// Further results are named, and beside a loss; levels are equally many of each.
+static void check_results(const Module *m, const Symbol *step) {
+    const Attr *results = hd_attr(&step->attrs, A_RESULTS), *levels = hd_attr(&step->attrs, A_LEVELS);
+    const int n = results ? results->n : 0;
+    if (n != hd_n_results(&step->attrs) || (n && !hd_has(&step->attrs, A_LOSS)))
+        hd_error(m->cx, step->span, "step @%s has %d results, %d names of results and %s loss", step->name, n,
+                 hd_n_results(&step->attrs), hd_has(&step->attrs, A_LOSS) ? "a" : "no");
+    if (levels && levels->n % (1 + n))
+        hd_error(m->cx, step->span, "step @%s has %d levels of a loss and %d results, which are not equally many",
+                 step->name, levels->n, n);
 }
 
 enum { MOST_TIMES = 1 << 30 }; // of a segment in a step: sums of them fit 64 bits
@@ -210,6 +227,8 @@ static void check_step(const Module *m, const Symbol *step) {
                      segments->strs[i], (long long)times->ints[i], MOST_TIMES);
     }
     check_state(m, step, A_LOSS, TY_F32, 1);
+    check_state(m, step, A_RESULTS, TY_F32, 1);
+    check_results(m, step);
     check_state(m, step, A_NORM, TY_F32, 1);
     check_state(m, step, A_COUNTER, TY_I32, 1);
     check_state(m, step, A_RANDOM, TY_I32, 4);

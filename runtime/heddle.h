@@ -19,7 +19,7 @@ typedef enum {
 #include "inits.def"
 } HdInit;
 
-enum { HD_STATES = 4 }; // the most of an optimizer
+enum { HD_STATES = 4, HD_MOST_RESULTS = 16 }; // the most of an optimizer; of a loss, beside itself
 
 // The parameters of a unit as one flat vector of `size` elements. Each rank owns `shard` of them, in the order of its
 // number in its group over the axes `split`. A storage holds either all elements or this rank's shard.
@@ -99,6 +99,7 @@ typedef struct { // a range of a function's actions that is captured as a graph 
 } HdRegion;
 
 typedef struct { const HdFunc *func; int64_t times; } HdSegment;
+typedef struct { const char *name; int64_t offset; } HdResult; // a further result of the loss, f32, for the log
 typedef struct { // functions that run one after another, each so often before the next one
     int n_segments; // 0: the program has no such step
     const HdSegment *segments;
@@ -106,6 +107,8 @@ typedef struct { // functions that run one after another, each so often before t
     int64_t random; // of i32[4]: the seed, and the number of the sequence that this rank reads next; -1: absent
     unsigned overlaps; // streams, a bit for each, that may run on when a function but the last has returned
     int64_t dropped; // of f32: the rows that experts beyond their capacity left out in the step; -1: none can
+    int n_results;
+    const HdResult *results;
 } HdStep;
 
 typedef struct { // a matrix product, row-major: d (m x n) = a (m x k) b (k x n); ta: a is stored k x m; tb: b is stored

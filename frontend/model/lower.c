@@ -390,6 +390,20 @@ static Flow run_when(Front *f, const Node *n, Val *result) {
     return flow;
 }
 
+// The values of a return; those with a name are further results of the loss.
+static Val run_return(Front *f, const Node *s) {
+    int n = 0; // without a name
+    bool ok = true;
+    while (n < s->n && s->kids[n]->kind != N_NAMED) n++;
+    if (!n)
+        return hd_front_bad(f, s->span, "the first value that '%s' returns has no name: write 'return loss, %s = ...;'",
+                            f->frame->fn->name, s->kids[0]->name);
+    Val v = n == 1 ? hd_lower_expr(f, f->frame->instance, s->kids[0])
+                   : eval_list(f, f->frame->instance, n, s->kids);
+    for (int k = n; k < s->n && ok; k++) ok = hd_lower_result(f, s->kids[k]);
+    return ok ? v : bad;
+}
+
 // A failed statement does not end the block: the next ones may have errors of their own.
 static Flow run_block(Front *f, const Node *block, Val *result) {
     Flow worst = NEXT;
@@ -405,8 +419,7 @@ static Flow run_block(Front *f, const Node *block, Val *result) {
         } else if (s->kind == N_WHEN) {
             flow = run_when(f, s, result);
         } else {
-            *result = s->n == 1 ? hd_lower_expr(f, f->frame->instance, s->kids[0])
-                                : eval_list(f, f->frame->instance, s->n, s->kids);
+            *result = run_return(f, s);
             flow = result->kind == VAL_BAD ? FAILED : RETURNED;
             if (k + 1 < block->n)
                 hd_front_error(f, block->kids[k + 1]->span, "this comes after 'return' and is never reached");
@@ -456,11 +469,13 @@ bool hd_lower_loss(Front *f) {
         args[k] = hd_lower_argument(f, formals->kids[k], "loss");
         ok &= args[k].kind != VAL_BAD;
     }
+    f->loss = m->decl;
     Val v = ok ? hd_lower_call_of_model(f, m->decl, args) : bad;
     if (v.kind == VAL_BAD) return false;
     if (v.kind != VAL_TENSOR || v.tensor->type != hd_type(f->cx, TY_F32, 0, NULL))
-        return hd_front_error(f, m->decl->span, "'loss' must return a scalar f32, not %s", hd_val_text(f, v));
-    hd_append(f->func, hd_op_new(f->func, OP_RETURN, 1, &v.tensor));
+        return hd_front_error(f, m->decl->span, "'loss' must return a scalar f32, not %s%s", hd_val_text(f, v),
+                              v.kind == VAL_LIST ? "; a further result has a name: 'return loss, accuracy = a;'" : "");
+    hd_append(f->func, hd_lower_results(f, v.tensor));
     hd_renumber(f->func);
     return true;
 }

@@ -83,6 +83,7 @@ struct Frame { // one call of a function
 typedef struct { PtrMap fns, modules; } Items; // of a file: names to numbers of its items
 
 typedef struct { double lo, hi; } Range; // both may be
+typedef struct { const char *name; Span span; Value *value; } Result; // a further one of the loss, for the log
 
 typedef struct Front {
     Ctx *cx;
@@ -105,6 +106,8 @@ typedef struct Front {
     VEC(Symbol *) params;
     PtrMap params_in_files; // their names in files of weights
     Func *func;
+    const Node *loss; // the function, once it is called
+    VEC(Result) results; // of the loss
     Frame *frame;
     Span use;     // the user's text that is being elaborated
     const RepeatIndex *index; // while arguments of a repeated instance are evaluated; NULL: it has none
@@ -128,7 +131,8 @@ enum {
     MAX_STEPS = 5000000,
     MAX_DEPTH = 1200,
     MAX_CALLS = 64,
-    MAX_MODULE_DEPTH = 64
+    MAX_MODULE_DEPTH = 64,
+    MAX_RESULTS = 16
 };
 
 // --- frontend.c: errors. A place in the prelude is reported where the user's text calls it; each message is given
@@ -197,6 +201,9 @@ Val hd_lower_given(Front *f, Instance *scope, const Node *n); // an argument of 
 bool hd_lower_size(Front *f, Instance *scope, const Node *n, const char *what, int64_t *i, Axes *over);
 const Type *hd_lower_type(Front *f, Instance *scope, const Node *dims, DType dt, const char *what);
 bool hd_lower_loss(Front *f);
+// results.c: a value that a `return` gives with a name; and the return of the loss with those of them that it has
+bool hd_lower_result(Front *f, const Node *n);
+Op *hd_lower_results(Front *f, Value *loss);
 // An argument of f->func, as a function of the model that a program runs declares it; `of`: that function's name.
 Val hd_lower_argument(Front *f, const Node *formal, const char *of);
 Val hd_lower_call(Front *f, const Node *fn, const Val *args); // a function of a file

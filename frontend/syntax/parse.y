@@ -217,7 +217,7 @@ statements: %empty                { $$ = list(p, @$); }
     ;
 statement: LET names '=' expr ';' { $$ = make(p, N_LET, @$, NULL, $expr, NULL, NULL, $names); }
     | UPDATE NAME '=' expr ';'    { $$ = make(p, N_UPDATE, @NAME, $NAME, $expr, NULL, NULL, NULL); }
-    | RETURN values ';'           { $$ = make(p, N_RETURN, @$, NULL, NULL, NULL, NULL, $values); }
+    | RETURN call_list ';'        { $$ = make(p, N_RETURN, @$, NULL, NULL, NULL, NULL, $call_list); }
     | when
     ;
 when: IF expr block else          { $$ = make(p, N_WHEN, @1, NULL, $expr, $block, $else, NULL); }

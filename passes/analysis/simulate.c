@@ -284,8 +284,9 @@ static Simulation simulate(const Module *m, const Symbol *step, const DeviceMode
     for (int i = 0; (f = hd_segment(m, step, i, &times)); i++)
         for (int64_t k = 0; k < times; k++) add_run(&x, f);
     run_all(&x);
-    // loss and norm go to the host at the end
-    const int numbers = hd_has(&step->attrs, A_LOSS) + hd_has(&step->attrs, A_NORM);
+    // loss, further results and norm go to the host at the end
+    const int numbers =
+        hd_has(&step->attrs, A_LOSS) + hd_has(&step->attrs, A_NORM) + hd_n_results(&step->attrs);
     s.device = x.now + numbers * hd_model_copy(d, COPY_TO_HOST, 4, false);
     find_path(&s);
     return s;

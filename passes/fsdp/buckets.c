@@ -337,9 +337,24 @@ static const struct { const char *name, *on; } comms[N_COMMS] = {
     [COMM_NORM] = {"comm.norm", "gather"},
 };
 
-bool hd_fsdp_add_state(Fsdp *s) {
+// The buffers of a number of the step, of which `name` is one.
+static void add_number(Fsdp *s, const char *name, const char *buffer, Symbol *at) {
+    StepNumber x = {.name = name, .at = at};
+    if (!at) x.at = add_symbol(s, SYM_BUFFER, hd_free_name(s->m, buffer), TY_F32, 1);
+    hd_set_word(s->m->cx, &x.at->attrs, A_CLASS, "optimizer");
+    for (int i = 0; i < hd_fsdp_levels(s); i++) {
+        const char *level = hd_free_name(s->m, hd_internf(s->m->cx, "%s.level%d", buffer, i));
+        Symbol *y = add_symbol(s, SYM_BUFFER, level, TY_F32, 1);
+        hd_set_word(s->m->cx, &y->attrs, A_CLASS, "optimizer");
+        hd_push(s->cx->scratch, &x.levels, y);
+    }
+    hd_push(s->cx->scratch, &s->numbers, x);
+}
+
+bool hd_fsdp_add_state(Fsdp *s, const Func *micro) {
     static const char *const states[] = {"state.loss", "state.norm", "state.step"};
-    Symbol **slots[] = {&s->loss, &s->norm, &s->step};
+    Symbol *loss, **slots[] = {&loss, &s->norm, &s->step};
+    const Attr *names = hd_attr(&hd_return(micro)->attrs, A_NAMES);
     for (int i = 0; i < 3; i++) {
         const Symbol *taken = hd_symbol_find(s->m, states[i]);
         if (taken) {
@@ -350,12 +365,9 @@ bool hd_fsdp_add_state(Fsdp *s) {
         *slots[i] = add_symbol(s, SYM_BUFFER, hd_intern(s->m->cx, states[i]), i == 2 ? TY_I32 : TY_F32, 1);
         hd_set_word(s->m->cx, &(*slots[i])->attrs, A_CLASS, "optimizer");
     }
-    for (int i = 0; i < hd_fsdp_levels(s); i++) {
-        const char *name = hd_free_name(s->m, hd_internf(s->m->cx, "state.loss.level%d", i));
-        Symbol *y = add_symbol(s, SYM_BUFFER, name, TY_F32, 1);
-        hd_set_word(s->m->cx, &y->attrs, A_CLASS, "optimizer");
-        hd_push(s->cx->scratch, &s->losses, y);
-    }
+    add_number(s, NULL, states[0], loss);
+    for (int i = 0; names && i < names->n; i++)
+        add_number(s, names->strs[i], hd_internf(s->m->cx, "state.result.%s", names->strs[i]), NULL);
     for (int i = 0; i < N_COMMS && s->several; i++) {
         const Symbol *taken = hd_symbol_find(s->m, comms[i].name);
         if (!taken) continue;

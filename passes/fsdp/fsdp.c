@@ -109,6 +109,20 @@ static void name_caches(Fsdp *s, Symbol *step, const Func *f) {
     if (names.n) hd_set_words(s->m->cx, &step->attrs, A_CACHES, names.n, names.at);
 }
 
+static void declare_numbers(Fsdp *s, Symbol *step, bool levels) {
+    Ctx *cx = s->m->cx;
+    const int each = levels ? s->numbers.at[0].levels.n : 0;
+    const char **at = HD_NEWN(s->cx->scratch, const char *, s->numbers.n * (1 + each)),
+               **names = HD_NEWN(s->cx->scratch, const char *, s->numbers.n);
+    for (int i = 1; i < s->numbers.n; i++) at[i - 1] = s->numbers.at[i].at->name, names[i - 1] = s->numbers.at[i].name;
+    hd_set_word(cx, &step->attrs, A_LOSS, s->numbers.at[0].at->name);
+    if (s->numbers.n > 1) hd_set_words(cx, &step->attrs, A_RESULTS, s->numbers.n - 1, at);
+    if (s->numbers.n > 1) hd_set_words(cx, &step->attrs, A_NAMES, s->numbers.n - 1, names);
+    for (int i = 0; i < s->numbers.n; i++)
+        for (int k = 0; k < each; k++) at[i * each + k] = s->numbers.at[i].levels.at[k]->name;
+    if (each) hd_set_words(cx, &step->attrs, A_LEVELS, s->numbers.n * each, at);
+}
+
 static void declare_step(Fsdp *s, KindId kind, const char *name, int n, const char *const *segments,
                          const int64_t *times) {
     Ctx *cx = s->m->cx;
@@ -116,12 +130,9 @@ static void declare_step(Fsdp *s, KindId kind, const char *name, int n, const ch
     hd_set_kind(cx, &y->attrs, kind);
     hd_set_words(cx, &y->attrs, A_SEGMENTS, n, segments);
     hd_set_ints(cx, &y->attrs, A_TIMES, n, times);
-    if (kind == KIND_TRAIN || kind == KIND_EVAL) hd_set_word(cx, &y->attrs, A_LOSS, s->loss->name);
+    if (kind == KIND_TRAIN || kind == KIND_EVAL) declare_numbers(s, y, kind == KIND_TRAIN);
     if (kind == KIND_DECODE) name_caches(s, y, hd_func_find(s->m, segments[0]));
     if (kind != KIND_TRAIN) return;
-    const char **losses = HD_NEWN(s->cx->scratch, const char *, s->losses.n + 1);
-    for (int i = 0; i < s->losses.n; i++) losses[i] = s->losses.at[i]->name;
-    if (s->losses.n) hd_set_words(cx, &y->attrs, A_LEVELS, s->losses.n, losses);
     const Symbol *comm = overlaps_micro(s) ? hd_fsdp_comm(s, COMM_REDUCE, HD_SPLIT_AXES) : NULL;
     const char *reduce = comm ? hd_word(&comm->attrs, A_ON, "") : NULL;
     if (reduce) hd_set_words(cx, &y->attrs, A_OVERLAPS, 1, &reduce);
@@ -272,11 +283,18 @@ static bool read_settings(Fsdp *s) {
 
 static bool returns_loss(const Func *f) {
     const Op *ret = f ? hd_return(f) : NULL;
-    if (!f ||
-        (ret && ret->n_in == 1 && hd_type_count(ret->in[0]->type) == 1 && hd_dtype_is_float(ret->in[0]->type->dtype)))
-        return true;
-    hd_error(f->module->cx, f->span, "@%s must return one number, the loss", f->name);
-    return false;
+    bool numbers = ret && ret->n_in == 1 + hd_n_results(&ret->attrs);
+    for (int i = 0; numbers && i < ret->n_in; i++)
+        numbers = hd_type_count(ret->in[i]->type) == 1 && hd_dtype_is_float(ret->in[i]->type->dtype);
+    return !f || numbers || hd_error(f->module->cx, f->span, "@%s must return one number, the loss%s", f->name,
+                                     ret && hd_n_results(&ret->attrs) ? ", and one for each name" : "");
+}
+
+// Validation keeps what training keeps.
+static bool same_results(const Func *micro, const Func *eval) {
+    return !eval || hd_same_results(&hd_return(micro)->attrs, &hd_return(eval)->attrs) ||
+           hd_error(micro->module->cx, eval->span, "@%s and @%s return results of other names", micro->name,
+                    eval->name);
 }
 
 // Settings that count units: more than there are act as that many.
@@ -309,10 +327,10 @@ Change hd_pass_fsdp(Module *m, PassCx *cx) {
         hd_error(m->cx, (Span){0}, "there is no function of kind micro: run autodiff before fsdp");
         return FAILED;
     }
-    if (!returns_loss(micro) || !returns_loss(eval) || !read_settings(&s)) return FAILED;
+    if (!returns_loss(micro) || !returns_loss(eval) || !same_results(micro, eval) || !read_settings(&s)) return FAILED;
     hd_fsdp_divide_root(&s, micro);
     if (!hd_fsdp_place_buckets(&s) || !hd_fsdp_adjoin(micro) || !hd_fsdp_adjoin(eval) || !hd_fsdp_adjoin(logits) ||
-        !hd_fsdp_adjoin(decode) || !hd_fsdp_add_state(&s))
+        !hd_fsdp_adjoin(decode) || !hd_fsdp_add_state(&s, micro))
         return FAILED;
     divide_by_ranks(&s, micro);
     drop_layouts(m);

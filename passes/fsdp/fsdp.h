@@ -41,6 +41,13 @@ typedef struct {
     Symbol *reduced;  // where this rank's part of the sum over ranks is
 } FsdpBucket;
 
+// What a step keeps of its micro-batches and ranks: a mean.
+typedef struct {
+    const char *name;     // of a further result; NULL: the loss
+    Symbol *at;
+    VEC(Symbol *) levels; // as those of a bucket
+} StepNumber;
+
 typedef struct {
     Module *m;
     PassCx *cx;
@@ -60,8 +67,8 @@ typedef struct {
     VEC(int) reduced; // buckets in the order in which the present function reduces their gradients
     int n_units, runs; // runs: the most uses of units that a function has, without those of the same unit in between
     PtrMap units, by_name; // unit names to units, names of buckets to buckets
-    Symbol *loss, *norm, *step; // @state.*
-    VEC(Symbol *) losses; // as the levels of a bucket
+    Symbol *norm, *step; // @state.*
+    VEC(StepNumber) numbers; // the loss, and its further results
     Symbol *random; // @state.random; NULL: no dropout so far
 } Fsdp;
 
@@ -91,7 +98,7 @@ Symbol *hd_fsdp_transient(Fsdp *s, const Func *f, const FsdpBucket *b, const cha
 FsdpBucket *hd_fsdp_owner(const Fsdp *s, const Op *o, const Symbol **param);
 bool hd_fsdp_in_levels(const Fsdp *s);  // micro-batches are added in a tree
 int hd_fsdp_levels(const Fsdp *s);      // how many sums wait at most, each of twice as many as the one before
-bool hd_fsdp_add_state(Fsdp *s);       // false after the error about a name that this pass needs
+bool hd_fsdp_add_state(Fsdp *s, const Func *micro); // false after the error about a name that this pass needs
 const Symbol *hd_fsdp_comm(Fsdp *s, Comm c, Axes over); // declared when first asked for
 Symbol *hd_fsdp_random_state(Fsdp *s); // likewise
 enum { HD_UNIT_BUCKETS = 2 << N_AXES }; // at most of one unit
@@ -108,7 +115,7 @@ Value *hd_fsdp_view(Fsdp *s, Builder *b, const Symbol *buffer, int64_t offset, c
 void hd_fsdp_random(Fsdp *s, Func *f);
 void hd_fsdp_weights(Fsdp *s, StepFunc f);
 void hd_fsdp_gradients(Fsdp *s, StepFunc f);
-void hd_fsdp_loss(Fsdp *s, StepFunc f, int64_t micro); // micro-batches that the loss is the mean of
+void hd_fsdp_loss(Fsdp *s, StepFunc f, int64_t micro); // micro-batches that the loss is the mean of; its results, too
 // Appends to `last`, the last micro-batch, where several ranks update or it is the only one; else one rank gets a
 // function of its own. Returns which of the two.
 const Func *hd_fsdp_update(Fsdp *s, Func *last);

@@ -35,10 +35,11 @@
 
 // --- the loss
 // The mean of a number that each rank has, of ranks that read other sequences, goes to `into`.
-static void mean_over_ranks(Fsdp *s, Builder *b, const Symbol *number, const Symbol *into, const Func *f) {
+static void mean_over_ranks(Fsdp *s, Builder *b, const StepNumber *number, const Symbol *into, const Func *f) {
     Ctx *cx = s->m->cx;
-    Symbol *parts = hd_fsdp_transient(s, f, NULL, "loss.parts", "staging", TY_F32, s->ranks);
-    hd_fsdp_collective(s, b, OP_ALL_GATHER, number, parts, hd_fsdp_comm(s, COMM_WORLD, HD_DATA_AXES));
+    const char *name = number->name ? hd_internf(cx, "result.%s.parts", number->name) : "loss.parts";
+    Symbol *parts = hd_fsdp_transient(s, f, NULL, name, "staging", TY_F32, s->ranks);
+    hd_fsdp_collective(s, b, OP_ALL_GATHER, number->at, parts, hd_fsdp_comm(s, COMM_WORLD, HD_DATA_AXES));
     Attrs as = {0};
     if (!s->tree) hd_set_ints(cx, &as, A_AXES, 1, (int64_t[]){0});
     Value *all = hd_fsdp_view(s, b, parts, 0, parts->type);
@@ -50,31 +51,36 @@ static void mean_over_ranks(Fsdp *s, Builder *b, const Symbol *number, const Sym
 }
 
 // As gradients are added (gradients.c).
-static void keep_in_tree(Fsdp *s, Builder *b, StepFunc step, Value *loss) {
-    const Symbol *into = step.done < s->losses.n ? s->losses.at[step.done] : s->loss;
-    hd_fsdp_store(s, b, loss, s->ranks > 1 ? s->loss : into, 0, false);
-    if (s->ranks > 1) mean_over_ranks(s, b, s->loss, into, step.f);
+static void keep_in_tree(Fsdp *s, Builder *b, StepFunc step, const StepNumber *x, Value *v) {
+    const Symbol *into = step.done < x->levels.n ? x->levels.at[step.done] : x->at;
+    hd_fsdp_store(s, b, v, s->ranks > 1 ? x->at : into, 0, false);
+    if (s->ranks > 1) mean_over_ranks(s, b, x, into, step.f);
     for (int i = 0; i < step.done; i++)
-        hd_fsdp_store(s, b, hd_fsdp_view(s, b, s->losses.at[i], 0, s->losses.at[i]->type), into, 0, true);
+        hd_fsdp_store(s, b, hd_fsdp_view(s, b, x->levels.at[i], 0, x->levels.at[i]->type), into, 0, true);
+}
+
+static void keep_number(Fsdp *s, Builder *b, StepFunc step, int64_t micro, const StepNumber *x, Value *v) {
+    if (micro > 1) {
+        Attrs as = {0};
+        hd_set_float(s->m->cx, &as, A_VALUE, 1.0 / (double)micro);
+        Value *scale = hd_build1(b, OP_CONST, NULL, NULL, &as, hd_type(s->m->cx, v->type->dtype, 0, NULL));
+        v = hd_build1(b, OP_MUL, v, scale, NULL, NULL);
+    }
+    if (hd_fsdp_in_levels(s) && !step.alone) {
+        keep_in_tree(s, b, step, x, v);
+        return;
+    }
+    hd_fsdp_store(s, b, v, x->at, 0, !step.first);
+    if (s->ranks > 1 && step.last) mean_over_ranks(s, b, x, x->at, step.f);
 }
 
 // The loss of micro-batch i of `micro` adds loss/micro to @state.loss, which therefore ends as the mean over the step.
+// So do its further results.
 void hd_fsdp_loss(Fsdp *s, StepFunc step, int64_t micro) {
     Func *f = step.f;
     Op *ret = hd_return(f);
     Builder b = {.f = f, .before = ret, .loc = ret->loc, .span = ret->span};
-    Value *v = ret->in[0];
-    if (micro > 1) {
-        Attrs as = {0};
-        hd_set_float(s->m->cx, &as, A_VALUE, 1.0 / (double)micro);
-        Value *scale = hd_build1(&b, OP_CONST, NULL, NULL, &as, hd_type(s->m->cx, v->type->dtype, 0, NULL));
-        v = hd_build1(&b, OP_MUL, v, scale, NULL, NULL);
-    }
-    if (hd_fsdp_in_levels(s) && !step.alone) keep_in_tree(s, &b, step, v);
-    else {
-        hd_fsdp_store(s, &b, v, s->loss, 0, !step.first);
-        if (s->ranks > 1 && step.last) mean_over_ranks(s, &b, s->loss, s->loss, f);
-    }
+    for (int i = 0; i < s->numbers.n; i++) keep_number(s, &b, step, micro, &s->numbers.at[i], ret->in[i]);
     hd_build(&b, OP_RETURN, 0, NULL, NULL, NULL);
     hd_erase(ret);
 }

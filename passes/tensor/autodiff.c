@@ -259,14 +259,14 @@ static bool check_loss(Module *m, const Func *loss) {
         return false;
     }
     const Op *ret = hd_return(loss);
-    if (!ret || ret->n_in != 1 || ret->in[0]->type->rank != 0 || !hd_dtype_is_float(ret->in[0]->type->dtype)) {
-        hd_error(m->cx, loss->span, "@%s must return one number, not %s", loss->name,
-                 !ret || ret->n_in == 0 ? "nothing"
-                 : ret->n_in > 1        ? "several values"
-                                        : hd_type_text(m->cx, ret->in[0]->type));
-        return false;
-    }
-    return true;
+    const char *wrong = !ret || ret->n_in == 0                        ? "nothing"
+                        : ret->n_in != 1 + hd_n_results(&ret->attrs) ? "several values"
+                                                                      : NULL;
+    for (int i = 0; !wrong && i < ret->n_in; i++)
+        if (ret->in[i]->type->rank != 0 || !hd_dtype_is_float(ret->in[i]->type->dtype))
+            wrong = hd_type_text(m->cx, ret->in[i]->type);
+    return !wrong || hd_error(m->cx, loss->span, "@%s must return one number%s, not %s", loss->name,
+                              ret && hd_n_results(&ret->attrs) ? ", and one for each name" : "", wrong);
 }
 
 static bool check_parameters(const Module *m, const Func *micro, Arena *scratch) {
@@ -307,32 +307,61 @@ static void put_type_but_batch(const Module *m, Out *o, const Type *t, int64_t b
     hd_puts(o, "]");
 }
 
-static void put_computation(Out *o, const Op *op) {
+// number: of values, by id; NULL: their ids
+static void put_computation(Out *o, const Op *op, const int *number) {
+    static const Attrs none;
+    const bool ends = number && hd_op_is(op, TRAIT_RETURN); // with the loss: further results are no part of the model
     hd_puts(o, hd_op_info(op->kind)->mnemonic);
-    for (int i = 0; i < op->n_in; i++) hd_printf(o, " %d", op->in[i]->id);
-    hd_print_attrs(&op->attrs, o);
+    for (int i = 0; i < (ends ? 1 : op->n_in); i++)
+        hd_printf(o, " %d", number ? number[op->in[i]->id] : op->in[i]->id);
+    hd_print_attrs(ends ? &none : &op->attrs, o);
 }
+
+// Numbers of values, by id, without those of ops that only a further result of the loss needs; -1: of such an op.
+static int *numbers_of(const Func *loss, Arena *a) {
+    bool *other = HD_NEWN(a, bool, loss->n_values + 1), *needed = HD_NEWN(a, bool, loss->n_values + 1);
+    int *number = HD_NEWN(a, int, loss->n_values + 1), n = 0;
+    for (const Op *o = loss->last; o; o = o->prev) {
+        const bool ends = hd_op_is(o, TRAIT_RETURN);
+        bool by_loss = !ends && !o->n_out, by_other = false; // an op without a result leaves something
+        for (int i = 0; i < o->n_out; i++) by_loss |= needed[o->out[i]->id], by_other |= other[o->out[i]->id];
+        if (by_other && !by_loss)
+            for (int i = 0; i < o->n_out; i++) number[o->out[i]->id] = -1;
+        for (int i = 0; i < o->n_in; i++) {
+            if (by_loss || (ends && i == 0)) needed[o->in[i]->id] = true;
+            else if (by_other || ends) other[o->in[i]->id] = true;
+        }
+    }
+    for (int i = 0; i < loss->n_args; i++) number[loss->args[i]->id] = n++;
+    for (const Op *o = loss->first; o; o = o->next)
+        for (int i = 0; i < o->n_out; i++)
+            if (number[o->out[i]->id] >= 0) number[o->out[i]->id] = n++;
+    return number;
+}
+
+static bool of_loss(const Op *o, const int *number) { return !o->n_out || number[o->out[0]->id] >= 0; }
 
 // Two models whose parameters have the same shapes may still differ, in a number of heads or in an activation: the loss
 // that is differentiated tells them apart. Names and lines of its text do not count.
-static const char *fingerprint(const Module *m, const Func *loss, Arena *a) {
+static const char *fingerprint(const Module *m, const Func *loss, const int *number, Arena *a) {
     Out text = hd_out(a);
     for (int i = 0; i < loss->n_args; i++) hd_printf(&text, "%s\n", hd_type_text(m->cx, loss->args[i]->type));
     for (const Op *o = loss->first; o; o = o->next) {
-        put_computation(&text, o);
+        if (!of_loss(o, number)) continue;
+        put_computation(&text, o, number);
         for (int i = 0; i < o->n_out; i++)
-            hd_printf(&text, " %d: %s", o->out[i]->id, hd_type_text(m->cx, o->out[i]->type));
+            hd_printf(&text, " %d: %s", number[o->out[i]->id], hd_type_text(m->cx, o->out[i]->type));
         hd_puts(&text, "\n");
     }
     for (const Func *k = m->funcs; k; k = k->next)
         for (const Op *o = k->is_kernel && hd_is_rule(k) ? k->first : NULL; o; o = o->next)
-            put_computation(&text, o), hd_puts(&text, "\n");
+            put_computation(&text, o, NULL), hd_puts(&text, "\n");
     return hd_hash(a, text.text, text.n);
 }
 
 // The same whatever the batch. Only types that no operand implies are written, those of parameters and those of ops
 // such as reshape, whose first axis may hold the batch where an argument is read.
-static const char *identity(const Module *m, const Func *loss, Arena *a) {
+static const char *identity(const Module *m, const Func *loss, const int *number, Arena *a) {
     const int64_t batch = hd_int(hd_settings(m, "train"), A_BATCH, 0);
     bool *fed = HD_NEWN(a, bool, loss->n_values + 1); // by value: whether it follows from an argument
     Out text = hd_out(a);
@@ -343,11 +372,12 @@ static const char *identity(const Module *m, const Func *loss, Arena *a) {
     }
     for (const Op *o = loss->first; o; o = o->next) {
         bool follows = false;
+        if (!of_loss(o, number)) continue;
         for (int i = 0; i < o->n_in; i++) follows |= fed[o->in[i]->id];
-        put_computation(&text, o);
+        put_computation(&text, o, number);
         for (int i = 0; i < o->n_out; i++) {
             fed[o->out[i]->id] = follows;
-            hd_printf(&text, " %d: ", o->out[i]->id);
+            hd_printf(&text, " %d: ", number[o->out[i]->id]);
             if (hd_op_is(o, TRAIT_EXPLICIT)) put_type_but_batch(m, &text, o->out[i]->type, follows ? batch : 0);
         }
         hd_puts(&text, "\n");
@@ -359,8 +389,9 @@ static void set_fingerprint(Module *m, Func *loss, Arena *a) {
     Symbol *model = hd_symbol_find(m, "model");
     if (!model || model->kind != SYM_CONFIG) return;
     hd_renumber(loss);
-    hd_set_word(m->cx, &model->attrs, A_FINGERPRINT, fingerprint(m, loss, a));
-    hd_set_word(m->cx, &model->attrs, A_IDENTITY, identity(m, loss, a));
+    const int *number = numbers_of(loss, a);
+    hd_set_word(m->cx, &model->attrs, A_FINGERPRINT, fingerprint(m, loss, number, a));
+    hd_set_word(m->cx, &model->attrs, A_IDENTITY, identity(m, loss, number, a));
 }
 
 static void drop_totals(Func *f) {

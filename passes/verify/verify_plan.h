@@ -75,7 +75,9 @@ const Symbol *hd_plan_param_at(const BucketParts *k, int64_t lo, int64_t hi);
 // or parts of them for the sum over copies; 0: it is none of these, or `b` has another number of elements.
 int64_t hd_plan_parts(const PlanCheck *c, const BucketParts *k, const Symbol *b);
 const char *hd_plan_part_text(int part);                        // "master_weights", "state"
-bool hd_plan_is_loss(const Symbol *step, const Symbol *s);       // where a step keeps its loss, or a level of it
+// Which number of a step a buffer keeps, or a level of it: 0 the loss, 1.. its further results; -1: none.
+int hd_step_keeps(const Symbol *step, const Symbol *s);
+const Symbol *hd_step_kept_at(const Module *m, const Symbol *step, int number); // its buffer
 // The kernel of a bucket of buffers of the model; NULL: it has parameters.
 static inline const char *hd_plan_rule(const BucketParts *k) {
     return k ? hd_word(&k->symbol->attrs, A_KERNEL, NULL) : NULL;

@@ -67,7 +67,18 @@ static int64_t resident_bytes(void) { // of this process; 0: unknown
     return known ? (int64_t)resident * (int64_t)sysconf(_SC_PAGESIZE) : 0;
 }
 
-void hd_log_step(Log *l, int64_t step, float loss, float norm, float dropped) {
+// Of a line for people: what the further results of the loss are.
+static const char *results_text(const HdStep *s, const double *results, char *text, size_t size) {
+    size_t n = 0;
+    text[0] = 0;
+    for (int i = 0; i < s->n_results && n < size; i++) {
+        const int more = snprintf(text + n, size - n, "  %s %.4g", s->results[i].name, results[i]);
+        n += more < 0 ? 0 : (size_t)more;
+    }
+    return text;
+}
+
+void hd_log_step(Log *l, int64_t step, float loss, float norm, const float *results, float dropped) {
     if (!l->speaks) return;
     double now = hd_now(), took = now - l->last;
     bool warm = step > l->first_step + 1; // the first step includes warm-up
@@ -84,6 +95,8 @@ void hd_log_step(Log *l, int64_t step, float loss, float norm, float dropped) {
         begin_line(l, step);
         put_number(l, step, "loss", (double)loss);
         put_number(l, step, "grad_norm", (double)norm);
+        for (int i = 0; i < p->train_step.n_results; i++)
+            put_number(l, step, p->train_step.results[i].name, (double)results[i]);
         if (l->json && p->skips && !isfinite(norm)) fputs(", \"skipped\": true", l->json);
         if (p->train_step.dropped >= 0) put_number(l, step, "dropped", (double)dropped);
         if (p->lr.peak >= 0) put_number(l, step, "lr", learning_rate(l, step));
@@ -98,13 +111,16 @@ void hd_log_step(Log *l, int64_t step, float loss, float norm, float dropped) {
     }
     if (step % l->every && step != l->last_step && step != l->first_step + 1) return;
     long left = lround((double)(l->last_step - step) * l->step_seconds);
-    char mfu_text[32] = "", dropped_text[48] = "";
+    char mfu_text[32] = "", more[1000], dropped_text[48] = "";
+    double of_step[HD_MOST_RESULTS];
+    for (int i = 0; i < p->train_step.n_results; i++) of_step[i] = (double)results[i];
     if (dropped > 0) snprintf(dropped_text, sizeof dropped_text, "  %.0f rows dropped", (double)dropped);
     if (mfu > 0) snprintf(mfu_text, sizeof mfu_text, "  mfu %.1f%%", 100 * mfu);
     hd_log_clear(l);
-    hd_say(stderr, "step %lld/%lld  loss %.4f  norm %.3f%s  %.0f %s/s%s  eta %ld:%02ld:%02ld", (long long)step,
-           (long long)l->last_step, (double)loss, (double)norm, dropped_text, rate, p->seq ? "tok" : "rows", mfu_text,
-           left / 3600, left / 60 % 60, left % 60);
+    hd_say(stderr, "step %lld/%lld  loss %.4f%s  norm %.3f%s  %.0f %s/s%s  eta %ld:%02ld:%02ld", (long long)step,
+           (long long)l->last_step, (double)loss, results_text(&p->train_step, of_step, more, sizeof more),
+           (double)norm, dropped_text, rate, p->seq ? "tok" : "rows", mfu_text, left / 3600, left / 60 % 60,
+           left % 60);
     if (!l->terminal || step == l->last_step) hd_say(stderr, "\n");
 }
 
@@ -114,12 +130,19 @@ void hd_log_clear(const Log *l) {
 
 void hd_log_restart(Log *l) { l->last = hd_now(); }
 
-void hd_log_val(Log *l, int64_t step, double loss) {
-    hd_log_say(l, "step %lld  validation loss %.4f  perplexity %.4g", (long long)step, loss, exp(loss));
+void hd_log_val(Log *l, int64_t step, double loss, const double *results) {
+    const HdStep *s = &l->program->eval_step;
+    char more[1000], name[200];
+    hd_log_say(l, "step %lld  validation loss %.4f  perplexity %.4g%s", (long long)step, loss, exp(loss),
+               results_text(s, results, more, sizeof more));
     if (!l->json && !l->events.f) return;
     begin_line(l, step);
     put_number(l, step, "val_loss", loss);
     put_number(l, step, "val_perplexity", exp(loss));
+    for (int i = 0; i < s->n_results; i++) {
+        snprintf(name, sizeof name, "val_%s", s->results[i].name);
+        put_number(l, step, name, results[i]);
+    }
     end_line(l);
 }
 

@@ -147,8 +147,11 @@ static bool run_step(Run *r, const HdStep *s, const Feed *from) {
 
 static bool issue_step(Run *r) { // asynchronous
     const HdStep *s = &r->p->train_step;
-    const int64_t numbers[] = {s->loss, s->norm, s->dropped};
-    return run_step(r, s, &r->data) && r->b->post(r->x, s->dropped < 0 ? 2 : 3, numbers, sizeof(float));
+    int64_t numbers[3 + HD_MOST_RESULTS] = {s->loss, s->norm};
+    int n = 2;
+    for (int i = 0; i < s->n_results; i++) numbers[n++] = s->results[i].offset;
+    if (s->dropped >= 0) numbers[n++] = s->dropped;
+    return run_step(r, s, &r->data) && r->b->post(r->x, n, numbers, sizeof(float));
 }
 
 // Number of batches of a rank in a validation: enough for the whole file, or those of --val-batches, at least one.
@@ -202,23 +205,28 @@ static bool validate(Run *r, int64_t step) { // all
     }
     r->w->at(r->w, "validation after step", step);
     const int64_t rounds = val_rounds(r);
-    double sum = 0;
+    const HdStep *s = &r->p->eval_step;
+    double sum = 0, sums[HD_MOST_RESULTS] = {0};
     for (int64_t i = 0; i < rounds; i++) {
-        float loss; // the mean over the ranks
-        if (!all_ok(r, read_val(r, step, i))) return false;
-        if (!run_step(r, &r->p->eval_step, &r->val)) return false;
-        if (!r->b->read(r->x, r->p->eval_step.loss, &loss, sizeof loss)) return false;
-        sum += (double)loss;
+        float v; // the mean over the ranks
+        if (!all_ok(r, read_val(r, step, i)) || !run_step(r, s, &r->val)) return false;
+        if (!r->b->read(r->x, s->loss, &v, sizeof v)) return false;
+        sum += (double)v;
+        for (int k = 0; k < s->n_results; k++) {
+            if (!r->b->read(r->x, s->results[k].offset, &v, sizeof v)) return false;
+            sums[k] += (double)v;
+        }
     }
-    hd_log_val(&r->log, step, sum / (double)rounds);
+    for (int k = 0; k < s->n_results; k++) sums[k] /= (double)rounds;
+    hd_log_val(&r->log, step, sum / (double)rounds, sums);
     return keep_best(r, step, sum / (double)rounds);
 }
 
 static bool finish_step(Run *r, int64_t step) { // waits for the step's loss and reports it
-    float v[3] = {0};
+    float v[3 + HD_MOST_RESULTS] = {0};
     if (!r->b->collect(r->x, v)) return false;
     if (step == r->at.step + 1) hd_log_say(&r->log, "first step done %.2f s after the start", hd_now() - r->t0);
-    hd_log_step(&r->log, step, v[0], v[1], v[2]);
+    hd_log_step(&r->log, step, v[0], v[1], v + 2, v[2 + r->p->train_step.n_results]);
     if (r->p->skips && !isfinite(v[1])) {
         hd_log_say(&r->log, "step %lld  loss %g, gradient norm %g: skipped, the weights stay as they are",
                    (long long)step, (double)v[0], (double)v[1]);

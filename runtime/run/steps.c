@@ -55,6 +55,8 @@ bool hd_steps_check(const HdProgram *p) {
         hd_fail("no run can feed model %s: its loss has no argument, or one that is not f32 or i32 with batch as its "
                 "first dimension",
                 p->model);
+    else if (p->train_step.n_results > HD_MOST_RESULTS || p->eval_step.n_results > HD_MOST_RESULTS)
+        hd_fail("the loss of model %s has more than %d results beside itself", p->model, HD_MOST_RESULTS);
     else if (p->logits_step.n_segments && !gives_logits(p, &p->logits_step))
         hd_fail("the function of model %s for logits does not take one sequence of its first input, or returns no f32 "
                 "for each of its tokens", p->model);

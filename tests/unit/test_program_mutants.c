@@ -238,6 +238,8 @@ static const Case cases[] = {
     {"offload and recomputation", "gpt2",
      "schedule.offload=Block.attn,Block.ln2 schedule.recompute=Block schedule.margin=0 schedule.min_size=0 layers=2"},
     {"two losses, two micro-batches", "losses", "train.accumulate=2"},
+    {"further results, two micro-batches, 2 ranks", "results",
+     "train.accumulate=2 schedule.fsdp=zero2 schedule.mesh.shard=2"},
     {"documents", "packed", ""},
     {"documents, bf16, two micro-batches", "packed", "train.compute=bf16 train.accumulate=2"},
     {"a loss over rows", "rows", "train.compute=bf16"},

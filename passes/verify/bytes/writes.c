@@ -123,8 +123,8 @@ static Purpose purpose_of(const Writes *w, const char **what) {
         return of_part[part];
     }
     for (size_t i = 0; i < sizeof of_step / sizeof *of_step; i++) {
-        const bool loss = of_step[i].purpose == FOR_LOSS && hd_plan_is_loss(w->step, w->buffer);
-        if (!loss && !step_names(w->step, of_step[i].at, w->buffer->name)) continue;
+        const bool number = of_step[i].purpose == FOR_LOSS && hd_step_keeps(w->step, w->buffer) >= 0;
+        if (!number && !step_names(w->step, of_step[i].at, w->buffer->name)) continue;
         *what = hd_sprintf(w->c->a, "%s of step @%s", of_step[i].text, w->step->name);
         return of_step[i].purpose;
     }

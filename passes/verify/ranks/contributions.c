@@ -42,11 +42,12 @@ static void check_parameters(Flow *w, int *first, const Func *start) {
     }
 }
 
-// Whether the training step says that a buffer holds its loss, its norm or the number of steps.
+// Whether the training step says that a buffer holds its loss or a result, its norm or the number of steps.
 static bool is_state(const PlanCheck *c, const Symbol *s) {
-    static const AttrId numbers[] = {A_LOSS, A_NORM, A_COUNTER};
-    bool found = false;
-    for (int i = 0; i < 3 && c->train; i++) found |= strcmp(hd_word(&c->train->attrs, numbers[i], ""), s->name) == 0;
+    static const AttrId numbers[] = {A_NORM, A_COUNTER};
+    const int number = hd_step_keeps(c->train, s);
+    bool found = number >= 0 && hd_step_kept_at(c->m, c->train, number) == s;
+    for (int i = 0; i < 2 && c->train; i++) found |= strcmp(hd_word(&c->train->attrs, numbers[i], ""), s->name) == 0;
     return found;
 }
 
@@ -54,7 +55,7 @@ static bool is_state(const PlanCheck *c, const Symbol *s) {
 static void check_state(Flow *w, int *first, const Func *start) {
     for (const Symbol *s = w->c->m->symbols; s; s = s->next) {
         Held *h = is_state(w->c, s) ? hd_flow_held(w, s) : NULL;
-        if (w->tree && hd_plan_is_loss(w->c->train, s)) continue; // check_loss
+        if (w->tree && hd_step_keeps(w->c->train, s) >= 0) continue; // check_loss
         if (h && w->f == start) first[s->id] = h->writes;
         else if (h && first[s->id] && h->writes != first[s->id])
             hd_plan_wrong(w->c, NULL, w->f->span,
@@ -96,16 +97,16 @@ static void check_end(Flow *w) {
     }
 }
 
-// In a tree: the loss of the step is that of all micro-batches and ranks.
-static void check_loss(Flow *w) {
+// In a tree: the loss of the step, or a further result, is that of all micro-batches and ranks.
+static void check_loss(Flow *w, int number) {
     PlanCheck *c = w->c;
-    const Symbol *s = hd_symbol_find(c->m, hd_word(&c->train->attrs, A_LOSS, ""));
+    const Symbol *s = hd_step_kept_at(c->m, c->train, number);
     const Held *h = hd_flow_held(w, s);
     const Holding *is = h ? hd_flow_holding(w, h, 0) : NULL;
     if (!is || (is->kind == HOLDS_SUM && !is->micro && is->n == w->micro && (is->over & c->data) == c->data)) return;
-    hd_plan_wrong(c, NULL, w->f->span, "ends the step with @%s, its loss, of micro-batches [%lld, %lld) over %s, and "
-                  "there are %lld over %s", s->name, ll(is->micro), ll(is->micro + is->n), hd_axes_text(c->a, is->over),
-                  ll(w->micro), hd_axes_text(c->a, c->data));
+    hd_plan_wrong(c, NULL, w->f->span, "ends the step with @%s, its %s, of micro-batches [%lld, %lld) over %s, and "
+                  "there are %lld over %s", s->name, number ? "result" : "loss", ll(is->micro), ll(is->micro + is->n),
+                  hd_axes_text(c->a, is->over), ll(w->micro), hd_axes_text(c->a, c->data));
 }
 
 static bool updates(const Flow *w) {
@@ -165,7 +166,7 @@ static void run_training(Flow *w) {
         }
     }
     if (n) check_end(w);
-    if (n && w->tree && w->micro) check_loss(w);
+    for (int i = 0; n && w->tree && w->micro && i <= hd_n_results(&c->train->attrs); i++) check_loss(w, i);
     c->f = NULL;
     bool all = n > 1 || (n && c->ranks > 1); // else perhaps only a part of a plan
     if (all || updates(w)) check_written(w, all);

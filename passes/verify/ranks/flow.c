@@ -262,13 +262,15 @@ static bool all_of_kind(Flow *w, const Held *h, HoldsKind kind) {
 }
 
 static bool is_level_of_loss(const Flow *w, const Symbol *from, const Symbol *to) {
-    return w->tree && from && hd_plan_is_loss(w->c->train, from) && hd_plan_is_loss(w->c->train, to);
+    const int number = w->tree ? hd_step_keeps(w->c->train, from) : -1;
+    return number >= 0 && number == hd_step_keeps(w->c->train, to);
 }
 
 // In a tree each micro-batch stores the mean over ranks, after it has gathered the losses (scale.c).
 static bool is_mean(Flow *w, const Write *x) {
-    if (!w->tree || w->c->ranks == 1 || x->adds || !hd_plan_is_loss(w->c->train, x->buffer)) return false;
-    const Held *h = hd_flow_held(w, hd_symbol_find(w->c->m, hd_word(&w->c->train->attrs, A_LOSS, "")));
+    const int number = hd_step_keeps(w->c->train, x->buffer);
+    if (!w->tree || w->c->ranks == 1 || x->adds || number < 0) return false;
+    const Held *h = hd_flow_held(w, hd_step_kept_at(w->c->m, w->c->train, number));
     const Holding *was = h ? hd_flow_holding(w, h, 0) : NULL;
     return was && was->kind == HOLDS_SUM && everywhere(w, was->taken) && was->by && was->run == w->run;
 }

@@ -85,12 +85,25 @@ static void name_parts(PlanCheck *c, BucketParts *k) {
     }
 }
 
-bool hd_plan_is_loss(const Symbol *step, const Symbol *s) {
-    const Attr *levels = step ? hd_attr(&step->attrs, A_LEVELS) : NULL;
-    if (step && s && !strcmp(hd_word(&step->attrs, A_LOSS, ""), s->name)) return true;
-    for (int i = 0; s && levels && i < levels->n; i++)
-        if (!strcmp(levels->strs[i], s->name)) return true;
-    return false;
+static int place_in(const Attr *list, const Symbol *s) { // -1: nowhere
+    for (int i = 0; list && i < list->n; i++)
+        if (!strcmp(list->strs[i], s->name)) return i;
+    return -1;
+}
+
+int hd_step_keeps(const Symbol *step, const Symbol *s) {
+    if (!step || !s) return -1;
+    const Attr *results = hd_attr(&step->attrs, A_RESULTS), *levels = hd_attr(&step->attrs, A_LEVELS);
+    const int result = place_in(results, s), level = place_in(levels, s);
+    if (!strcmp(hd_word(&step->attrs, A_LOSS, ""), s->name)) return 0;
+    if (result >= 0) return 1 + result;
+    return level < 0 ? -1 : level / (levels->n / (1 + (results ? results->n : 0)));
+}
+
+const Symbol *hd_step_kept_at(const Module *m, const Symbol *step, int number) {
+    const Attr *results = hd_attr(&step->attrs, A_RESULTS);
+    const bool result = results && number > 0 && number <= results->n;
+    return hd_symbol_find(m, result ? results->strs[number - 1] : hd_word(&step->attrs, A_LOSS, ""));
 }
 
 bool hd_plan_is_weights(const PlanCheck *c, const Symbol *s) {

@@ -111,9 +111,9 @@ static const Term *product_with(const TermWalk *w, const Term *x, double factor)
     return hd_term_commuting(t, OP_MUL, x->type, x, hd_term_plain(t, OP_CONST, 0, scalar, &as, 0, NULL));
 }
 
-// The loss of a micro-batch adds its share to the loss of the step.
-static const char *kept_loss(const TermWalk *w, int64_t micro) {
-    const Term *x = w->terms[hd_return(w->f)->in[0]->id];
+// The loss of a micro-batch, or a further result, adds its share to that of the step.
+static const char *kept_number(const TermWalk *w, int number, int64_t micro) {
+    const Term *x = w->terms[hd_return(w->f)->in[number]->id];
     if (micro > 1) x = product_with(w, x, 1.0 / (double)micro);
     return hd_term_hash_text(w->t.a, hd_term_stored(&w->t, x, TY_F32)->hash);
 }
@@ -126,7 +126,7 @@ static const char *returned_logits(const TermWalk *w) {
 
 static bool gives_loss(const Func *f) {
     const Op *ret = f ? hd_return(f) : NULL;
-    return ret && ret->n_in == 1;
+    return ret && ret->n_in == 1 + hd_n_results(&ret->attrs);
 }
 
 static Func *of_kind(const Module *m, KindId k) {
@@ -178,7 +178,8 @@ void hd_program_declare(Module *m, Arena *scratch) {
     if (!gives_loss(f[0]) || (f[1] && !gives_loss(f[1]))) return; // fsdp says what is wrong with it
     TermWalk w = hd_term_walk(m, NULL, scratch);
     const Mesh mesh = hd_mesh(m);
-    const char *losses[2];
+    const int n = 1 + hd_n_results(&hd_return(f[0])->attrs); // numbers of a step
+    const char **losses = HD_NEWN(scratch, const char *, 2 * n);
     TermSet *made = hd_term_set(m->cx->arena);
     Attrs as = {0};
     w.t.ranks = hd_mesh_readers(&mesh);
@@ -197,12 +198,14 @@ void hd_program_declare(Module *m, Arena *scratch) {
         if (!f[i]) continue;
         hd_renumber(f[i]);
         hd_term_func(&w, f[i]);
-        losses[i] = kept_loss(&w, i ? 1 : hd_int(hd_settings(m, "train"), A_MICRO, 1));
+        for (int k = 0; k < n; k++)
+            losses[i * n + k] = kept_number(&w, k, i ? 1 : hd_int(hd_settings(m, "train"), A_MICRO, 1));
     }
     const Func *optimizer = hd_optimizer(m);
     hd_set_int(m->cx, &as, A_RULES, RULES);
     hd_set_word(m->cx, &as, A_SETTINGS, settings(&w));
-    hd_set_words(m->cx, &as, A_LOSSES, f[1] ? 2 : 1, losses);
+    hd_set_words(m->cx, &as, A_LOSSES, f[1] ? 2 * n : n, losses);
+    if (n > 1) hd_set_attr(m->cx, &as, hd_attr(&hd_return(f[0])->attrs, A_NAMES));
     declare_parameters(m, &w);
     hd_set_word(m->cx, &as, A_PARAMETERS, said_of_parameters(&w));
     if (optimizer && !hd_optimizer_wrong(optimizer)) hd_set_word(m->cx, &as, A_UPDATE, update_of(&w, optimizer));
@@ -297,33 +300,48 @@ static void compare_declarations(Compare *x) {
                       "config @train, or seq or vocab of config @model, is another one", false);
 }
 
-// The losses that a function keeps: its own and, in the last one of a step, the mean over ranks.
-static bool compare_losses(Compare *x, const char *said) {
+// The losses that a function keeps, or its further results of one name: its own and, in the last one of a step, the
+// mean over ranks.
+static bool compare_number(Compare *x, int number, const char *said) {
     const Gifts *kept = &x->w.kept;
-    const Func *f = x->c->f;
-    if (!kept->n) {
-        other_program(x, NULL, f->span, "it keeps no loss", false);
-        return false;
-    }
-    if (strcmp(hd_term_hash_text(x->c->a, kept->at[0].term->hash), said) != 0) {
-        other_program(x, kept->at[0].by, kept->at[0].by->span, "keeps another loss than the model's", false);
-        return false;
-    }
-    for (int i = 1; i < kept->n; i++) {
+    const char *what = number ? "result" : "loss";
+    int n = 0;
+    for (int i = 0; i < kept->n; i++) {
+        if (kept->at[i].number != number) continue;
+        if (!n++) {
+            if (!strcmp(hd_term_hash_text(x->c->a, kept->at[i].term->hash), said)) continue;
+            other_program(x, kept->at[i].by, kept->at[i].by->span,
+                          hd_sprintf(x->c->a, "keeps another %s than the model's", what), false);
+            return false;
+        }
         const Terms *t = &x->w.t;
-        const Type *number = hd_type(t->cx, TY_F32, 0, NULL);
-        const Term *losses = hd_term_losses(&x->w, x->ranks);
+        const Type *scalar = hd_type(t->cx, TY_F32, 0, NULL);
+        const Term *losses = hd_term_losses(&x->w, number, x->ranks);
         const Term *sum = hd_term_summed(t, OP_SUM, hd_type(t->cx, TY_F32, 1, (int64_t[]){1}), 1, losses);
-        sum = hd_term_reshape(t, sum, number);
+        sum = hd_term_reshape(t, sum, scalar);
         if (!strcmp(hd_word(hd_settings(x->c->m, "train"), A_REDUCTION, ""), "tree"))
-            sum = hd_term_plain(t, OP_TREE_SUM, 0, number, &(Attrs){0}, 1, &losses);
+            sum = hd_term_plain(t, OP_TREE_SUM, 0, scalar, &(Attrs){0}, 1, &losses);
         const Term *mean = hd_term_stored(t, product_with(&x->w, sum, 1.0 / (double)x->ranks), TY_F32);
-        if (i == 1 && hd_term_same(mean->hash, kept->at[i].term->hash)) continue;
-        other_program(x, kept->at[i].by, kept->at[i].by->span, "keeps something else than the mean loss of all ranks",
-                      false);
+        if (n == 2 && hd_term_same(mean->hash, kept->at[i].term->hash)) continue;
+        other_program(x, kept->at[i].by, kept->at[i].by->span,
+                      hd_sprintf(x->c->a, "keeps something else than the mean %s of all ranks", what), false);
         return false;
     }
-    return true;
+    if (!n) other_program(x, NULL, x->c->f->span, hd_sprintf(x->c->a, "it keeps no %s", what), false);
+    return n > 0;
+}
+
+static bool compare_losses(Compare *x, bool eval) {
+    const Symbol *step = eval ? x->c->eval : x->c->train;
+    const int n = 1 + hd_n_results(&x->is->attrs);
+    if (step && !hd_same_results(&step->attrs, &x->is->attrs)) {
+        other_program(x, NULL, step->span, hd_sprintf(x->c->a, "step @%s has results of other names than the model",
+                                                      step->name), false);
+        return false;
+    }
+    bool same = true;
+    for (int k = 0; same && k < n; k++) same = compare_number(x, k, word_at(x->is, A_LOSSES, eval * n + k));
+    return same;
 }
 
 // The first two contributions to a gradient may change places where nothing was there before them.
@@ -409,7 +427,7 @@ static bool compare_func(Compare *x, const Func *f) {
     if (k == KIND_LOGITS) compare_logits(x, A_LOGITS);
     if (k == KIND_DECODE) compare_logits(x, A_DECODE);
     if (k == KIND_UPDATE || k == KIND_LOGITS || k == KIND_DECODE) compare_update(x);
-    else if (compare_losses(x, word_at(x->is, A_LOSSES, k == KIND_EVAL)) && k == KIND_MICRO) compare_gradients(x);
+    else if (compare_losses(x, k == KIND_EVAL) && k == KIND_MICRO) compare_gradients(x);
     return x->c->found.n == before;
 }
 

@@ -120,7 +120,7 @@ enum { MOST_STEPS = 1 << 24 };
 // What another function of the step has kept, or this one: flow.c proves where it goes.
 static bool is_kept_loss(const Symbol *step, const Value *v) {
     while (v->def && v->def->n_in == 1 && hd_op_is(v->def, TRAIT_ALIAS)) v = v->def->in[0];
-    return v->def && hd_op_is(v->def, TRAIT_SOURCE) && hd_plan_is_loss(step, hd_named(v->def, A_BUFFER));
+    return v->def && hd_op_is(v->def, TRAIT_SOURCE) && hd_step_keeps(step, hd_named(v->def, A_BUFFER)) == 0;
 }
 
 static Scales find_ops(PlanCheck *c, const Func *f, const Symbol *step, bool mixed, bool with_mean, Write *mean) {
@@ -129,7 +129,9 @@ static Scales find_ops(PlanCheck *c, const Func *f, const Symbol *step, bool mix
         Write w = {.op = o};
         if (o->kind == OP_CROSS_ENTROPY_GRAD) hd_push(c->a, &s.gradients, w);
         for (int i = 0; hd_next_write(o, &i, &w);) {
-            if (w.value && hd_plan_is_loss(step, w.buffer)) {
+            const int number = w.value ? hd_step_keeps(step, w.buffer) : -1;
+            if (number > 0) continue; // a further result has no gradient; what it is, program.c proves
+            if (number == 0) {
                 if (!is_kept_loss(step, w.value)) hd_push(c->a, &s.stores, w);
             }
             else if ((w.value || o->kind == OP_GEMM) && !hd_plan_rule(hd_plan_bucket(c, w.buffer)))

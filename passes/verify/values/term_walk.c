@@ -28,18 +28,18 @@ TermWalk hd_term_walk(const Module *m, PlanCheck *c, Arena *a) {
 
 // --- what buffers hold
 
-static bool is_loss(const TermWalk *w, const Symbol *s) {
-    const Symbol *steps[] = {w->c->train, w->c->eval};
-    bool found = false;
-    for (int i = 0; i < 2; i++) found |= hd_plan_is_loss(steps[i], s);
-    return found;
+static int number_of(const TermWalk *w, const Symbol *s) { // of either step; -1: none
+    const int number = hd_step_keeps(w->c->train, s);
+    return number >= 0 ? number : hd_step_keeps(w->c->eval, s);
 }
 
 static void find_buffers(TermWalk *w) {
-    w->keys = w->losses = NULL;
+    w->keys = NULL;
+    w->gathered = HD_NEWN(w->t.a, int, w->m->n_symbols + 1);
     for (const Op *o = w->f->first; w->c && o; o = o->next) {
         if (o->kind == OP_RANDOM) w->keys = hd_named(o, A_INTO);
-        if (hd_gathers(o) && is_loss(w, hd_named(o, A_BUFFER))) w->losses = hd_named(o, A_INTO);
+        const int number = hd_gathers(o) ? number_of(w, hd_named(o, A_BUFFER)) : -1;
+        if (number >= 0 && hd_named(o, A_INTO)) w->gathered[hd_named(o, A_INTO)->id] = 1 + number;
     }
 }
 
@@ -51,8 +51,8 @@ static bool holds_sums(const TermWalk *w, const Symbol *s) {
            (hd_has(&s->attrs, A_TRANSIENT) && (!strcmp(class, "gradients") || !strcmp(class, "staging")));
 }
 
-const Term *hd_term_losses(const TermWalk *w, int64_t ranks) {
-    return hd_term_leaf(&w->t, "losses", "", 0, hd_type(w->t.cx, TY_F32, 1, &ranks));
+const Term *hd_term_losses(const TermWalk *w, int number, int64_t ranks) {
+    return hd_term_leaf(&w->t, "losses", "", number, hd_type(w->t.cx, TY_F32, 1, &ranks));
 }
 
 static const Term *param(const TermWalk *w, const Symbol *p) {
@@ -122,7 +122,8 @@ static const Term *view(TermWalk *w, const Op *o) {
     const Type *type = o->out[0]->type;
     const int64_t at = hd_int(&o->attrs, A_OFFSET, 0);
     const Term *x = NULL;
-    if (s && s == w->losses && !at && type == s->type) x = hd_term_losses(w, hd_type_count(type));
+    const int number = s ? w->gathered[s->id] - 1 : -1;
+    if (number >= 0 && !at && type == s->type) x = hd_term_losses(w, number, hd_type_count(type));
     if (s && s == w->keys && at % HD_KEY == 0) x = hd_term_leaf(&w->t, "key", "", at / HD_KEY, type);
     const BucketParts *k = w->c ? hd_plan_bucket(w->c, s) : NULL;
     if (k && !holds_sums(w, s)) x = weights(w, k, at, type, &w->layouts[o->out[0]->id]);
@@ -186,7 +187,7 @@ static bool moves_sum(const TermWalk *w, const Write *x) {
     while (def && hd_op_is(def, TRAIT_ALIAS)) def = def->in[0]->def;
     if (def && def->kind == OP_REDUCE_SCATTER) return true;
     const Symbol *s = def && hd_op_is(def, TRAIT_SOURCE) ? hd_named(def, A_BUFFER) : NULL;
-    return s && (is_loss(w, s) || (hd_plan_bucket(w->c, s) && holds_sums(w, s)));
+    return s && (number_of(w, s) >= 0 || (hd_plan_bucket(w->c, s) && holds_sums(w, s)));
 }
 
 // The gradient of a parameter, from element `at` of what is given: all of it, or so many of its rows.
@@ -204,14 +205,15 @@ static void give_rows(const TermWalk *w, const Symbol *p, Given given, int64_t a
 static void give(TermWalk *w, const Write *to, const Term *const *in) {
     const Symbol *s = to->buffer;
     const BucketParts *k = hd_plan_bucket(w->c, s);
-    if ((!is_loss(w, s) && !k) || moves_sum(w, to)) return;
+    const int number = number_of(w, s);
+    if ((number < 0 && !k) || moves_sum(w, to)) return;
     // the operand, or a result
     const Term *is = to->value ? w->terms[to->value->id] : hd_term_of(&w->t, w->whole, 0, in);
     const Term *x = hd_term_stored(&w->t, is, s->type->dtype);
-    const Given given = {x, to->op};
+    const Given given = {x, to->op, number};
     const Layout laid = to->value ? w->layouts[to->value->id] : w->given;
     if (!k) {
-        hd_term_check_given(w, to->op, "the loss", laid, 0);
+        hd_term_check_given(w, to->op, number ? "a result of the loss" : "the loss", laid, 0);
         hd_push(w->t.a, &w->kept, given);
         return;
     }
@@ -222,7 +224,7 @@ static void give(TermWalk *w, const Write *to, const Term *const *in) {
         const int64_t from = hd_int(&p->attrs, A_OFFSET, 0), next = from + hd_type_count(p->type);
         const bool whole = from == lo && next <= end; // the gradient
         hd_term_check_given(w, to->op, hd_sprintf(w->t.a, "the gradient of @%s", p->name), laid, p->layout);
-        const Given part = {whole ? x : hd_term_leaf(&w->t, "part", p->name, at, x->type), to->op};
+        const Given part = {whole ? x : hd_term_leaf(&w->t, "part", p->name, at, x->type), to->op, 0};
         if (whole) give_rows(w, p, part, lo - at);
         else hd_push(w->t.a, &w->gradients[w->number[p->id]], part);
         lo = next;
@@ -242,7 +244,7 @@ static void function_op(TermWalk *w, const Op *o) {
     Layout from[HD_MAX_IN], to[HD_MAX_IN];
     for (int i = 0; i < o->n_in; i++) in[i] = w->terms[o->in[i]->id], from[i] = w->layouts[o->in[i]->id];
     if (o->kind == OP_GRAD) {
-        const Given given = {hd_term_stored(&w->t, in[0], TY_F32), o};
+        const Given given = {hd_term_stored(&w->t, in[0], TY_F32), o, 0};
         const Symbol *p;
         int64_t at = 0;
         for (int i = 0; (p = hd_op_param(o, i)); at += hd_type_count(p->type), i++) give_rows(w, p, given, at);
@@ -252,8 +254,9 @@ static void function_op(TermWalk *w, const Op *o) {
         w->terms[o->out[0]->id] = view(w, o);
     } else if (hd_op_is(o, TRAIT_LAUNCH)) {
         launch(w, o, in);
-    } else if (hd_gathers(o) && o->n_out && w->c && is_loss(w, hd_named(o, A_BUFFER))) {
-        w->terms[o->out[0]->id] = hd_term_losses(w, hd_type_count(o->out[0]->type));
+    } else if (hd_gathers(o) && o->n_out && w->c && number_of(w, hd_named(o, A_BUFFER)) >= 0) {
+        const int number = number_of(w, hd_named(o, A_BUFFER));
+        w->terms[o->out[0]->id] = hd_term_losses(w, number, hd_type_count(o->out[0]->type));
     } else {
         const int first = hd_has(&o->attrs, A_INTO);
         const bool moves = hd_term_moves_layout(w, o);
@@ -265,7 +268,7 @@ static void function_op(TermWalk *w, const Op *o) {
         }
         if (!is_forward_product(o) || !o->n_out) return;
         const Term *x = w->terms[o->out[0]->id];
-        const Given product = {hd_term_bare(x), o};
+        const Given product = {hd_term_bare(x), o, 0};
         hd_push(w->t.a, &w->products, product);
     }
 }

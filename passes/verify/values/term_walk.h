@@ -9,6 +9,7 @@
 typedef struct {
     const Term *term;
     const Op *by;
+    int number; // of a loss or a further result: which of a step (hd_step_keeps)
 } Given;
 typedef VEC(Given) Gifts; // in program order
 
@@ -28,9 +29,9 @@ typedef struct {
     Layout given;             // of what the op at hand writes into its buffer
     bool misplaced;           // some op reads what is laid out otherwise: reported
     const Symbol *keys;       // the buffer that `random` fills; NULL: none
-    const Symbol *losses;     // the buffer into which the losses of all ranks are gathered; NULL: none
+    int *gathered;            // by symbol id: one more than the number of a step that is gathered there of all ranks
     Gifts *gradients;         // by parameter
-    Gifts kept;               // losses
+    Gifts kept;               // losses and their further results
     Gifts products;           // products and attention of the forward pass: where a difference is looked for first
 } TermWalk;
 
@@ -46,5 +47,5 @@ bool hd_term_moves_layout(const TermWalk *w, const Op *o);
 const Op *hd_term_lay_out(TermWalk *w, const Op *o, const Op *by, const Layout *in, Layout *out);
 void hd_term_check_given(TermWalk *w, const Op *by, const char *what, Layout is, Layout wanted);
 
-const Term *hd_term_losses(const TermWalk *w, int64_t ranks); // the losses of all ranks, gathered
+const Term *hd_term_losses(const TermWalk *w, int number, int64_t ranks); // a number of all ranks, gathered
 #endif
