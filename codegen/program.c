@@ -237,9 +237,11 @@ static int put_comms(Emit *e) {
 
 static void put_axes(Emit *e) {
     Mesh mesh = hd_mesh(e->m);
-    hd_puts(e->c, "static const HdAxis axes[] = { // name, ranks, whether they read different sequences\n");
+    hd_puts(e->c, "static const HdAxis axes[] = { // name, ranks, whether they read different sequences, and own "
+                  "parameters\n");
     for (int a = 0; a < N_AXES; a++)
-        hd_printf(e->c, "    {\"%s\", %lld, %s},\n", hd_axis_name(a), ll(mesh.size[a]), yes(HD_DATA_AXES >> a & 1));
+        hd_printf(e->c, "    {\"%s\", %lld, %s, %s},\n", hd_axis_name(a), ll(mesh.size[a]), yes(HD_DATA_AXES >> a & 1),
+                  yes(HD_DEAL_AXES >> a & 1));
     hd_puts(e->c, "};\n\n");
 }
 

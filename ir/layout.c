@@ -13,13 +13,17 @@ Axes hd_layout_axes(Layout l) {
     return axes;
 }
 
+const char *hd_layout_word(int at) {
+    return at == LAYOUT_SUM ? "sum" : at == LAYOUT_EVERY ? "every" : at == LAYOUT_ROUTED ? "routed" : NULL;
+}
+
 const char *hd_layout_text(Arena *arena, Layout l) {
     Out o = hd_out(arena);
     for (int a = 0; a < N_AXES; a++) {
         const int at = hd_layout_at(l, a);
         if (at == LAYOUT_WHOLE) continue;
         hd_printf(&o, "%s%s: ", o.n ? ", " : "over {", hd_axis_name(a));
-        if (at == LAYOUT_SUM) hd_puts(&o, "sum");
+        if (at >= LAYOUT_SUM) hd_puts(&o, hd_layout_word(at));
         else hd_put_int(&o, at - LAYOUT_SPLIT);
     }
     if (!o.n) return "whole";
@@ -31,6 +35,10 @@ const Type *hd_type_whole(Ctx *cx, const Type *part, Layout l, const Mesh *mesh)
     Type t = *part;
     for (int a = 0; l && a < N_AXES; a++) {
         const int at = hd_layout_at(l, a), d = at - LAYOUT_SPLIT;
+        if (hd_layout_stacks(a, at)) {
+            if (!t.rank || t.dim[0] % mesh->size[a]) return NULL;
+            t.dim[0] /= mesh->size[a];
+        }
         if (!hd_layout_splits(at)) continue;
         if (d >= t.rank || __builtin_mul_overflow(t.dim[d], mesh->size[a], &t.dim[d])) return NULL;
     }
@@ -41,6 +49,8 @@ const Type *hd_type_part(Ctx *cx, const Type *whole, Layout l, const Mesh *mesh)
     Type t = *whole;
     for (int a = 0; l && a < N_AXES; a++) {
         const int at = hd_layout_at(l, a), d = at - LAYOUT_SPLIT;
+        if (hd_layout_stacks(a, at) && (!t.rank || __builtin_mul_overflow(t.dim[0], mesh->size[a], &t.dim[0])))
+            return NULL;
         if (!hd_layout_splits(at)) continue;
         if (d >= t.rank || t.dim[d] % mesh->size[a]) return NULL;
         t.dim[d] /= mesh->size[a];
@@ -68,6 +78,12 @@ static const char *impossible(const Check *c, Layout l, const Type *t) {
         if (at != LAYOUT_WHOLE && c->mesh.size[a] == 1)
             return hd_internf(c->m->cx, "%s is over %s, along which the mesh has one rank", hd_type_text(c->m->cx, t),
                               hd_axis_name(a));
+        if (at > LAYOUT_SUM && !hd_layout_stacks(a, at))
+            return hd_internf(c->m->cx, "%s is %s over %s: ranks along it own no experts", hd_type_text(c->m->cx, t),
+                              hd_layout_word(at), hd_axis_name(a));
+        if (hd_layout_stacks(a, at) && (!t->rank || t->dim[0] % c->mesh.size[a]))
+            return hd_internf(c->m->cx, "%s is not that of %lld ranks along %s, one behind the other",
+                              hd_type_text(c->m->cx, t), ll(c->mesh.size[a]), hd_axis_name(a));
         if (at == LAYOUT_SUM && !hd_dtype_is_float(t->dtype))
             return hd_internf(c->m->cx, "a partial sum needs floating point, not %s", hd_type_text(c->m->cx, t));
     }
@@ -117,7 +133,8 @@ void hd_layout_check(const Module *m) {
     for (const Symbol *s = m->symbols; s; s = s->next) {
         const char *e = s->layout && s->type ? impossible(&c, s->layout, s->type) : NULL;
         for (int a = 0; !e && a < N_AXES; a++)
-            if (hd_layout_at(s->layout, a) == LAYOUT_SUM) e = "only a value can be a partial sum";
+            if (hd_layout_at(s->layout, a) >= LAYOUT_SUM)
+                e = hd_internf(m->cx, "only a value can be `%s`", hd_layout_word(hd_layout_at(s->layout, a)));
         if (e) hd_error(m->cx, s->span, "%s @%s: %s", hd_symbol_keyword(s->kind), s->name, e);
     }
     const bool ok = m->cx->diags.errors == errors;

@@ -33,6 +33,12 @@ Mesh hd_mesh(const Module *m) {
 
 bool hd_mesh_says(const Mesh *mesh, int axis) { return !(HD_OWN_AXES >> axis & 1) || mesh->size[axis] > 1; }
 
+Axes hd_mesh_said(const Mesh *mesh, Axes axes) {
+    for (int a = 0; a < N_AXES; a++)
+        if (!hd_mesh_says(mesh, a)) axes &= ~(1u << a);
+    return axes;
+}
+
 void hd_set_mesh(Ctx *cx, Attrs *as, const Mesh *mesh) {
     const char *said[N_AXES];
     int64_t sizes[N_AXES];

@@ -4,7 +4,7 @@
 #define IR_MESH_H
 #include "ir/ir.h"
 
-enum { HD_AXIS_COPY, HD_AXIS_SPLIT, HD_AXIS_OWN }; // the columns of axes.def
+enum { HD_AXIS_COPY, HD_AXIS_SPLIT, HD_AXIS_OWN, HD_AXIS_DEAL = HD_AXIS_SPLIT | HD_AXIS_OWN }; // axes.def: columns
 enum { HD_AXIS_SAME, HD_AXIS_OTHER };
 enum {
 #define AXIS(id, name, data, storage, doc) AXIS_##id,
@@ -16,12 +16,12 @@ typedef unsigned Axes; // a set of axes: bit 1 << AXIS_*
 enum {
     HD_ALL_AXES = (1 << N_AXES) - 1,
     HD_SPLIT_AXES = 0 // what a bucket begins with: passes and verifiers ask the bucket
-#define AXIS(id, name, data, storage, doc) | (HD_AXIS_##storage == HD_AXIS_SPLIT) << AXIS_##id
+#define AXIS(id, name, data, storage, doc) | (HD_AXIS_##storage & HD_AXIS_SPLIT) / HD_AXIS_SPLIT << AXIS_##id
 #include "ir/axes.def"
 #undef AXIS
     ,
     HD_OWN_AXES = 0 // along which a parameter may be split by one of its dimensions
-#define AXIS(id, name, data, storage, doc) | (HD_AXIS_##storage == HD_AXIS_OWN) << AXIS_##id
+#define AXIS(id, name, data, storage, doc) | (HD_AXIS_##storage & HD_AXIS_OWN) / HD_AXIS_OWN << AXIS_##id
 #include "ir/axes.def"
 #undef AXIS
     ,
@@ -31,6 +31,7 @@ enum {
 #include "ir/axes.def"
 #undef AXIS
     ,
+    HD_DEAL_AXES = HD_OWN_AXES & HD_DATA_AXES, // whose ranks own parameters, and compute them for the data of all
     HD_MAX_RANKS = 1 << 16
 };
 typedef struct { int64_t size[N_AXES]; } Mesh; // ranks along each axis
@@ -42,6 +43,7 @@ void hd_set_mesh(Ctx *cx, Attrs *as, const Mesh *mesh); // `mesh` and `sizes`
 const char *hd_mesh_text(Arena *a, const Mesh *mesh, bool names); // "4 x 2", "shard 4 x replicate 2"
 // Whether a text names the axis: one along which parameters may be split is named where it has several ranks.
 bool hd_mesh_says(const Mesh *mesh, int axis);
+Axes hd_mesh_said(const Mesh *mesh, Axes axes);          // those of them that a text names
 int64_t hd_mesh_ranks(const Mesh *mesh, Axes over);     // in a group over a set of axes
 static inline int64_t hd_mesh_readers(const Mesh *mesh) { return hd_mesh_ranks(mesh, HD_DATA_AXES); } // of other data
 int64_t hd_mesh_number(const Mesh *mesh, Axes over, int64_t rank);           // of a rank in its group

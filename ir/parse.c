@@ -168,9 +168,11 @@ static Layout layout(Parser *ps) {
         expect(ps, ":");
         skip_blanks(ps);
         lo = ps->p;
-        const int64_t d = accept(ps, "sum") ? -1 : integer(ps);
-        if (d >= HD_MAX_RANK || (d < 0 && lo[0] == '-')) FAIL(ps, lo, "a dimension is 0 to %d", HD_MAX_RANK - 1);
-        l = hd_layout_with(l, axis, d < 0 ? LAYOUT_SUM : LAYOUT_SPLIT + (int)d);
+        int at = LAYOUT_SUM;
+        while (at <= LAYOUT_ROUTED && !accept(ps, hd_layout_word(at))) at++;
+        const int64_t d = at <= LAYOUT_ROUTED ? 0 : integer(ps);
+        if (d >= HD_MAX_RANK || d < 0) FAIL(ps, lo, "a dimension is 0 to %d", HD_MAX_RANK - 1);
+        l = hd_layout_with(l, axis, at <= LAYOUT_ROUTED ? at : LAYOUT_SPLIT + (int)d);
     } while (accept(ps, ","));
     expect(ps, "}");
     return l;

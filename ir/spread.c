@@ -302,7 +302,9 @@ static const char *spread_ssd(const Spread *s) {
 
 static const char *spread_own_index(const Spread *s) {
     if (s->in[0] != LAYOUT_WHOLE) return needs_whole(s);
-    s->out[0] = hd_axes(&s->o->attrs, A_OVER) >> s->axis & 1 ? split(0) : LAYOUT_WHOLE;
+    const bool over = hd_axes(&s->o->attrs, A_OVER) >> s->axis & 1;
+    if (over && hd_has(&s->o->attrs, A_ROUTED)) return say(s, 0, "ranks along it own no experts");
+    s->out[0] = over ? split(0) : LAYOUT_WHOLE;
     return NULL;
 }
 
@@ -420,5 +422,6 @@ static const struct { OpKind of; SpreadRule *rule; } rules[N_OPS] = {
 
 const char *hd_spread(const Op *o, int axis, const int *in, int *out) {
     const Spread s = {o, axis, in, out};
+    if (HD_DEAL_AXES >> axis & 1) return hd_spread_experts(o, axis, in, out);
     return rules[o->kind].rule ? rules[o->kind].rule(&s) : needs_whole(&s);
 }

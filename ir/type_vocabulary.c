@@ -18,7 +18,7 @@ const char *hd_rule_own_index(Rule *r) {
     const int64_t rows = hd_int(&r->o->attrs, A_ROWS, 0);
     if (IN(0)->dtype != TY_I32) WRONG("an index must be i32, not %s", TEXT(IN(0)));
     if (rows < 1) WRONG("rows is %lld; a part has at least one row", ll(rows));
-    return hd_rule_give(r, with_first(r, 1, IN(0), TY_I32));
+    return hd_rule_give(r, hd_has(&r->o->attrs, A_ROUTED) ? IN(0) : with_first(r, 1, IN(0), TY_I32));
 }
 
 // An index into each part of `rows` rows.

@@ -51,7 +51,8 @@ typedef struct { // of a parameter
     int along;     // the dimension that they split
 } HdSplit;
 
-typedef struct { const char *name; int ranks; bool data; } HdAxis; // data: its ranks read different sequences
+// data: its ranks read different sequences. dealt: they also own parameters, and one rank along it is not worth saying.
+typedef struct { const char *name; int ranks; bool data, dealt; } HdAxis;
 // Of the groups over a set of axes (mesh.h). exchanges: hd_cuda_exchange is called with it.
 typedef struct { const char *name; unsigned over; int stream; bool exchanges; } HdComm;
 

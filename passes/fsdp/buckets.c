@@ -149,13 +149,13 @@ static bool collect(Fsdp *s) {
 }
 
 // --- storage
-bool hd_fsdp_grad_is_whole(const Fsdp *s) {
-    return s->strategy == FSDP_NONE || (s->micro > 1 && !s->each);
+bool hd_fsdp_grad_is_whole(const Fsdp *s, const FsdpBucket *b) {
+    return s->strategy == FSDP_NONE || b->shards == 1 || (s->micro > 1 && !s->each);
 }
 
 // zero1 and zero2 keep all weights: those that no step changes stay where they are.
 bool hd_fsdp_gathers(const Fsdp *s, const FsdpBucket *b) {
-    return s->strategy != FSDP_NONE && (!b->frozen || s->strategy == FSDP_ZERO3);
+    return s->strategy != FSDP_NONE && b->shards > 1 && (!b->frozen || s->strategy == FSDP_ZERO3);
 }
 
 // A buffer that keeps the bucket.
@@ -212,7 +212,7 @@ static void add_states(Fsdp *s, const FsdpBucket *b, bool whole) {
 }
 
 static void add_buffers(Fsdp *s, FsdpBucket *b) {
-    bool whole = s->strategy == FSDP_NONE;
+    bool whole = s->strategy == FSDP_NONE || b->shards == 1;
     if (b->frozen) {
         b->master = add_buffer(s, b, A_MASTER_WEIGHTS, "master", "shards", b->weights, !hd_fsdp_gathers(s, b));
         return;
@@ -220,7 +220,7 @@ static void add_buffers(Fsdp *s, FsdpBucket *b) {
     b->master = add_buffer(s, b, A_MASTER_WEIGHTS, "master", "shards", TY_F32, whole);
     if (b->weights != TY_F32 && (whole || !s->from_master))
         b->compute = add_buffer(s, b, A_WEIGHTS, "compute", "weights", b->weights, whole);
-    b->grad = add_buffer(s, b, A_GRADIENT, "grad", "gradients", TY_F32, hd_fsdp_grad_is_whole(s));
+    b->grad = add_buffer(s, b, A_GRADIENT, "grad", "gradients", TY_F32, hd_fsdp_grad_is_whole(s, b));
     if (s->micro == 1) hd_set_flag(s->m->cx, &b->grad->attrs, A_TRANSIENT);
     if (whole && s->each && s->micro > 1 && b->shards > 1)
         b->sum = add_buffer(s, b, A_GRADIENT_SUM, "sum", "gradients", TY_F32, false);
@@ -235,10 +235,8 @@ Symbol *hd_fsdp_next(Fsdp *s, FsdpBucket *b) {
 
 static bool place(Fsdp *s, FsdpBucket *b) {
     Ctx *cx = s->m->cx;
-    b->split = HD_SPLIT_AXES;
-    b->copied = HD_COPY_AXES & ~b->own;
-    for (int a = 0; a < N_AXES; a++)
-        if (!hd_mesh_says(&s->mesh, a)) b->copied &= ~(1u << a);
+    b->split = s->split & ~b->own;
+    b->copied = hd_mesh_said(&s->mesh, HD_COPY_AXES & ~b->own);
     b->shards = hd_mesh_ranks(&s->mesh, b->split);
     b->copies = hd_mesh_ranks(&s->mesh, hd_fsdp_summed(b));
     b->layout.items = b->items.at;
@@ -387,15 +385,15 @@ Symbol *hd_fsdp_random_state(Fsdp *s) {
 
 _Static_assert(!(HD_SPLIT_AXES & ~HD_DATA_AXES), "a reduce_scatter adds up gradients of different sequences");
 
-// All buckets have the same axes so far, so that one group of each kind serves them.
 const Symbol *hd_fsdp_comm(Fsdp *s, Comm c, Axes over) {
     Ctx *cx = s->m->cx;
-    const char *name = hd_intern(cx, comms[c].name);
-    const Symbol *is = hd_symbol_find(s->m, name);
-    if (is && hd_axes(&is->attrs, A_OVER) == over) return is;
-    if (is) HD_BUG("@%s is over %s, not %s", name, hd_axes_text(s->cx->scratch, hd_axes(&is->attrs, A_OVER)),
-                   hd_axes_text(s->cx->scratch, over));
-    Symbol *y = hd_symbol_add(s->m, SYM_COMM, name, NULL);
+    for (int i = 0; i < s->comms[c].n; i++)
+        if (hd_axes(&s->comms[c].at[i]->attrs, A_OVER) == over) return s->comms[c].at[i];
+    const char *name = comms[c].name; // buckets that ranks own are sharded over fewer axes
+    for (int a = 0; a < N_AXES && s->comms[c].n; a++)
+        if (over >> a & 1) name = hd_internf(cx, "%s.%s", name, hd_axis_name(a));
+    Symbol *y = hd_symbol_add(s->m, SYM_COMM, hd_free_name(s->m, name), NULL);
+    hd_push(s->cx->scratch, &s->comms[c], y);
     hd_set_axes(cx, &y->attrs, A_OVER, over);
     hd_set_word(cx, &y->attrs, A_ON, hd_intern(cx, comms[c].on));
     return y;

@@ -133,7 +133,7 @@ static void declare_step(Fsdp *s, KindId kind, const char *name, int n, const ch
     if (kind == KIND_TRAIN || kind == KIND_EVAL) declare_numbers(s, y, kind == KIND_TRAIN);
     if (kind == KIND_DECODE) name_caches(s, y, hd_func_find(s->m, segments[0]));
     if (kind != KIND_TRAIN) return;
-    const Symbol *comm = overlaps_micro(s) ? hd_fsdp_comm(s, COMM_REDUCE, HD_SPLIT_AXES) : NULL;
+    const Symbol *comm = overlaps_micro(s) ? hd_fsdp_comm(s, COMM_REDUCE, s->split) : NULL;
     const char *reduce = comm ? hd_word(&comm->attrs, A_ON, "") : NULL;
     if (reduce) hd_set_words(cx, &y->attrs, A_OVERLAPS, 1, &reduce);
     hd_set_word(cx, &y->attrs, A_NORM, s->norm->name);
@@ -235,7 +235,8 @@ static bool read_settings(Fsdp *s) {
     const Symbol *block = hd_symbol_find(s->m, "schedule");
     Span schedule = block ? block->span : (Span){0};
     s->mesh = hd_mesh(s->m);
-    s->shards = hd_mesh_ranks(&s->mesh, HD_SPLIT_AXES);
+    s->split = hd_mesh_said(&s->mesh, HD_SPLIT_AXES);
+    s->shards = hd_mesh_ranks(&s->mesh, s->split);
     s->ranks = hd_mesh_readers(&s->mesh);
     for (const Symbol *p = s->m->symbols; p; p = p->next)
         if (p->kind == SYM_PARAM) s->own |= hd_layout_axes(p->layout);

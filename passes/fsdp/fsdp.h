@@ -55,6 +55,7 @@ typedef struct {
     Strategy strategy;
     DType compute, moments; // of the weights that ops read; of the optimizer's states
     Mesh mesh;
+    Axes split;            // that shard what no rank owns, those that texts name
     int64_t shards, ranks; // that share a copy of the parameters; that read different sequences
     Axes own;              // over which some parameter is split
     bool several;          // ranks have to agree on a norm
@@ -63,6 +64,7 @@ typedef struct {
     bool tree; // likewise, and sums are those of a binary tree over micro-batches of all ranks
     bool from_master; // weights are gathered from the master weights, and no rounded copy of them is kept
     const Func *optimizer; // its kernel
+    VEC(const Symbol *) comms[N_COMMS]; // of each kind, over different axes
     VEC(FsdpBucket) buckets;
     VEC(int) reduced; // buckets in the order in which the present function reduces their gradients
     int n_units, runs; // runs: the most uses of units that a function has, without those of the same unit in between
@@ -83,7 +85,8 @@ void hd_fsdp_divide_root(Fsdp *s, const Func *micro);
 bool hd_fsdp_place_buckets(Fsdp *s);    // false after an error
 bool hd_fsdp_adjoin(const Func *f);     // false after the error about parameters that are no matrix there
 bool hd_fsdp_gathers(const Fsdp *s, const FsdpBucket *b); // a rank holds its shard alone, between steps
-bool hd_fsdp_grad_is_whole(const Fsdp *s); // the persistent gradient holds all elements, not a shard
+// The persistent gradient holds all elements, not a shard.
+bool hd_fsdp_grad_is_whole(const Fsdp *s, const FsdpBucket *b);
 Symbol *hd_fsdp_next(Fsdp *s, FsdpBucket *b); // declared when first asked for
 static inline Axes hd_fsdp_summed(const FsdpBucket *b) {
     return b->copied & HD_DATA_AXES;

@@ -44,13 +44,15 @@ typedef struct { // of a bucket, in the present function
 typedef struct {
     Fsdp *s;
     StepFunc f;
-    bool whole;       // stores go to the persistent buffer
     Written *written; // by bucket
     VEC(Op *) stores; // in program order,
     VEC(int) bucket;  // and of which bucket
     VEC(int) issued;  // buckets whose reductions were issued, in this order,
     int drained;      // and how many of them some buffer has waited for
 } Grads;
+
+// Whether stores go to the persistent buffer.
+static bool is_whole(const Grads *g, const FsdpBucket *b) { return hd_fsdp_grad_is_whole(g->s, b); }
 
 // --- stores
 static void store_contribution(Grads *g, Op *o, PtrMap *seen) {
@@ -64,7 +66,8 @@ static void store_contribution(Grads *g, Op *o, PtrMap *seen) {
     for (int i = 0; hd_op_param(o, i); i++) hd_ptr_set(s->cx->scratch, seen, hd_op_param(o, i), 1);
     if (!again) hd_push(s->cx->scratch, &w->covered, covered);
     Builder at = {.f = g->f.f, .before = o, .loc = o->loc, .span = o->span, .bwd = hd_has(&o->attrs, A_BWD)};
-    hd_fsdp_store(s, &at, o->in[0], b->gradient, offset, again || (g->whole && !b->sum && !g->f.first && !s->tree));
+    const bool adds = is_whole(g, b) && !b->sum && !g->f.first && !s->tree;
+    hd_fsdp_store(s, &at, o->in[0], b->gradient, offset, again || adds);
     w->last = o->prev;
     if (!w->first) w->first = w->last;
     hd_push(s->cx->scratch, &g->stores, w->last);
@@ -85,7 +88,7 @@ static void store_contributions(Grads *g) {
         if (o->kind == OP_GRAD) hd_push(s->cx->scratch, &grads, o);
     for (int i = 0; i < s->buckets.n; i++) {
         FsdpBucket *b = &s->buckets.at[i];
-        b->gradient = !g->whole ? NULL : s->ranks == 1 ? level(g, b, b->grad) : b->grad;
+        b->gradient = !is_whole(g, b) ? NULL : s->ranks == 1 ? level(g, b, b->grad) : b->grad;
     }
     for (int i = 0; i < grads.n; i++) {
         const Symbol *p;
@@ -134,7 +137,7 @@ static void begin(Grads *g, int bucket) {
     FsdpBucket *b = &s->buckets.at[bucket];
     Written *w = &g->written[bucket];
     const char **names = HD_NEWN(s->cx->scratch, const char *, g->issued.n - g->drained + 1);
-    int n = g->whole ? 0 : drain(g, names); // of gradients that stay whole none ends before the optimizer
+    int n = is_whole(g, b) ? 0 : drain(g, names); // of gradients that stay whole none ends before the optimizer
     Builder at = {.f = g->f.f, .before = w->first, .loc = b->loc, .span = w->first->span,
                   .bwd = hd_has(&w->first->attrs, A_BWD)};
     Attrs as = {0};
@@ -179,7 +182,7 @@ static void add_to_sum(Grads *g, Builder *at, const Symbol *sum, const Symbol *p
 // belongs, and to it are added those that wait for it, each of twice as many micro-batches as the one before.
 static void reduce_in_tree(Grads *g, FsdpBucket *b, Builder *at) {
     Fsdp *s = g->s;
-    Symbol *whole = b->gradient, *sum = g->whole && b->sum ? b->sum : b->grad, *into = level(g, b, sum);
+    Symbol *whole = b->gradient, *sum = is_whole(g, b) && b->sum ? b->sum : b->grad, *into = level(g, b, sum);
     const Axes summed = hd_fsdp_summed(b);
     if (b->copies > 1 && g->f.done == b->levels.n)
         into = staging(g, b, "outer", b->layout.shard / b->copies, b->split | summed);
@@ -203,7 +206,7 @@ static void reduce(Grads *g, FsdpBucket *b, Builder *at) {
         reduce_in_tree(g, b, at);
         return;
     }
-    Symbol *sum = g->whole ? b->sum : b->grad; // over micro-batches; NULL: they add up before the reduction
+    Symbol *sum = is_whole(g, b) ? b->sum : b->grad; // over micro-batches; NULL: they add up before the reduction
     b->reduced = b->grad;
     if (!sum && !g->f.last) return;
     if (b->shards > 1) {
@@ -225,13 +228,13 @@ static void reduce_all(Grads *g) {
         int k = g->bucket.at[i];
         FsdpBucket *b = &s->buckets.at[k];
         const Written *w = &g->written[k];
-        if (g->stores.at[i] == w->first && (!g->whole || s->micro == 1)) begin(g, k);
+        if (g->stores.at[i] == w->first && (!is_whole(g, b) || s->micro == 1)) begin(g, k);
         else if (g->stores.at[i] == w->first && s->ranks == 1) zero_before(g, k);
         if (g->stores.at[i] != w->last) continue;
         Builder at = {.f = g->f.f, .before = w->last->next, .loc = b->loc, .span = w->last->span,
                       .bwd = hd_has(&w->last->attrs, A_BWD)};
         reduce(g, b, &at);
-        hd_push(s->cx->scratch, &g->issued, k);
+        if (!is_whole(g, b)) hd_push(s->cx->scratch, &g->issued, k);
         hd_push(s->cx->scratch, &s->reduced, k);
     }
     Op *end = hd_return(g->f.f);
@@ -242,13 +245,13 @@ static void reduce_all(Grads *g) {
         Builder at = {.f = g->f.f, .before = end, .loc = b->loc, .span = end->span, .bwd = true};
         b->reduced = b->grad;
         if (s->micro == 1) zero_range(g, &at, b->grad, 0, hd_type_count(b->grad->type));
-        if (g->whole) reduce(g, b, &at);
+        if (is_whole(g, b)) reduce(g, b, &at);
         hd_push(s->cx->scratch, &s->reduced, i);
     }
 }
 
 void hd_fsdp_gradients(Fsdp *s, StepFunc f) {
-    Grads g = {.s = s, .f = f, .whole = hd_fsdp_grad_is_whole(s),
+    Grads g = {.s = s, .f = f,
                .written = HD_NEWN(s->cx->scratch, Written, s->buckets.n + 1)};
     store_contributions(&g);
     s->reduced.n = 0;

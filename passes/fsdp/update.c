@@ -39,7 +39,8 @@ static void mean_over_ranks(Fsdp *s, Builder *b, const StepNumber *number, const
     Ctx *cx = s->m->cx;
     const char *name = number->name ? hd_internf(cx, "result.%s.parts", number->name) : "loss.parts";
     Symbol *parts = hd_fsdp_transient(s, f, NULL, name, "staging", TY_F32, s->ranks);
-    hd_fsdp_collective(s, b, OP_ALL_GATHER, number->at, parts, hd_fsdp_comm(s, COMM_WORLD, HD_DATA_AXES));
+    const Axes data = hd_mesh_said(&s->mesh, HD_DATA_AXES);
+    hd_fsdp_collective(s, b, OP_ALL_GATHER, number->at, parts, hd_fsdp_comm(s, COMM_WORLD, data));
     Attrs as = {0};
     if (!s->tree) hd_set_ints(cx, &as, A_AXES, 1, (int64_t[]){0});
     Value *all = hd_fsdp_view(s, b, parts, 0, parts->type);
@@ -135,7 +136,7 @@ static void gather_squares(Fsdp *s, Builder *b, Value *sums, Axes over, const Sy
                            int64_t at) {
     hd_fsdp_store(s, b, sums, part ? part : parts, part ? 0 : at, false);
     if (!part) return;
-    const Comm comm = over == HD_SPLIT_AXES ? COMM_GATHER : COMM_NORM;
+    const Comm comm = over == s->split ? COMM_GATHER : COMM_NORM;
     Op *o = hd_fsdp_collective(s, b, OP_ALL_GATHER, part, parts, hd_fsdp_comm(s, comm, over));
     if (at) hd_set_int(s->m->cx, &o->attrs, A_OFFSET, at);
 }
@@ -146,9 +147,9 @@ static Value *norm_of_ranks(Fsdp *s, Builder *b) {
     int64_t at[HD_ALL_AXES + 2] = {0};
     for (Axes own = 0; own <= HD_ALL_AXES; own++) {
         sums[own] = squares(s, b, own);
-        part[own] = own_squares(s, b, sums[own], HD_SPLIT_AXES | own);
+        part[own] = own_squares(s, b, sums[own], s->split | own);
         at[own + 1] = at[own];
-        if (sums[own]) at[own + 1] += hd_type_count(sums[own]->type) * hd_mesh_ranks(&s->mesh, HD_SPLIT_AXES | own);
+        if (sums[own]) at[own + 1] += hd_type_count(sums[own]->type) * hd_mesh_ranks(&s->mesh, s->split | own);
     }
     Value *all = sums[0];
     if (s->shards > 1 || s->own) {
@@ -157,7 +158,7 @@ static Value *norm_of_ranks(Fsdp *s, Builder *b) {
         hd_set_word(s->m->cx, &as, A_LIFE, parts->name);
         if (s->own) hd_build(b, OP_BEGIN, 0, NULL, &as, NULL); // several ops write it
         for (Axes own = 0; own <= HD_ALL_AXES; own++)
-            if (sums[own]) gather_squares(s, b, sums[own], HD_SPLIT_AXES | own, part[own], parts, at[own]);
+            if (sums[own]) gather_squares(s, b, sums[own], s->split | own, part[own], parts, at[own]);
         all = hd_fsdp_view(s, b, parts, 0, parts->type);
     }
     Attrs as = {0};

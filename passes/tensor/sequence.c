@@ -23,7 +23,7 @@ bool hd_sequence_begin(Partition *p) {
     Ctx *cx = p->m->cx;
     p->sequence = false;
     p->whole.n = p->parts.n = 0;
-    if (!hd_attr(hd_settings(p->m, "schedule"), A_SEQUENCE)) return true;
+    if (!hd_attr(hd_settings(p->m, "schedule"), A_SEQUENCE) || HD_DATA_AXES >> p->axis & 1) return true;
     const int64_t ranks = p->mesh.size[p->axis];
     for (int i = 0; i < p->f->n_args && !p->sequence; i++) {
         const Type *t = p->f->args[i]->type;

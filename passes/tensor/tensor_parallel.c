@@ -88,6 +88,7 @@ static bool lay_out_params(Partition *p) {
         any |= hd_layout_at(s->layout, p->axis) != LAYOUT_WHOLE;
     }
     if (!ok || any) return ok;
+    if (HD_DEAL_AXES >> p->axis & 1) return hd_experts_refuse(p);
     const Symbol *first = first_factor(p);
     const char *axis = hd_axis_name(p->axis);
     return hd_error(p->m->cx, first ? first->span : (Span){0},
@@ -236,10 +237,18 @@ static bool divide_op(Partition *p, Op *o) {
 
 // --- the pass
 
+static bool partition_experts(Partition *p) {
+    bool ok = hd_partition_experts(p);
+    for (Op *o = p->f->first; ok && o; o = o->next) ok = divide_op(p, o);
+    hd_renumber(p->f);
+    return ok;
+}
+
 static bool partition_func(Partition *p, Func *f) {
     p->f = f;
     hd_renumber(f);
     if (!hd_sequence_begin(p)) return false;
+    if (HD_DEAL_AXES >> p->axis & 1) return partition_experts(p);
     Vocabulary v = {.m = p->m, .f = f, .a = p->cx->scratch, .axis = p->axis, .ranks = p->mesh.size[p->axis],
                     .comm = p->comm};
     bool ok = true;
@@ -268,7 +277,7 @@ static bool add_comm(Partition *p) {
 }
 
 static bool partition(Partition *p) {
-    if (!lay_out_params(p) || !add_comm(p)) return false;
+    if ((HD_DEAL_AXES >> p->axis & 1 && !hd_experts_allowed(p)) || !lay_out_params(p) || !add_comm(p)) return false;
     for (Func *f = p->m->funcs; f; f = f->next)
         if (!f->is_kernel && !partition_func(p, f)) return false;
     for (Symbol *s = p->m->symbols; s; s = s->next)
@@ -309,7 +318,7 @@ Change hd_pass_tensor_parallel(Module *m, PassCx *cx) {
     if (own) hd_program_declare(m, cx->scratch); // what the plan of a rank has to compute together with the others
     for (p.axis = 0; p.axis < N_AXES; p.axis++)
         if (own >> p.axis & 1 && !partition(&p)) return FAILED;
-    if (!no_sequence(&p, own)) return FAILED;
+    if (!no_sequence(&p, own & ~(Axes)HD_DATA_AXES)) return FAILED;
     for (Symbol *s = m->symbols; s; s = s->next) {
         if (s->kind != SYM_PARAM || !hd_has(&s->attrs, A_DIMS)) continue;
         hd_unset(&s->attrs, A_OVER);

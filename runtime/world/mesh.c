@@ -68,7 +68,9 @@ unsigned hd_live_axes(const HdProgram *p) {
     return axes;
 }
 
-bool hd_says_axis(const HdProgram *p, int axis) { return p->axes[axis].data || p->axes[axis].ranks > 1; }
+bool hd_says_axis(const HdProgram *p, int axis) {
+    return (p->axes[axis].data && !p->axes[axis].dealt) || p->axes[axis].ranks > 1;
+}
 
 const char *hd_mesh_say(const HdProgram *p, const char *assigns, const char *between, char *out, size_t size) {
     size_t n = 0;

@@ -68,8 +68,8 @@ static HdProgram program(int n) {
     comms[0] = (HdComm){"comm.gather", 1, 1, false};
     comms[1] = (HdComm){"comm.reduce", 1, 2, false};
     comms[2] = (HdComm){"comm.outer", 2, 1, false};
-    axes[0] = (HdAxis){"shard", n, true};
-    axes[1] = (HdAxis){"replicate", 1, true};
+    axes[0] = (HdAxis){"shard", n, true, false};
+    axes[1] = (HdAxis){"replicate", 1, true, false};
     return (HdProgram){.model = "Tiny",
                        .source = "tiny.hd",
                        .target = "cuda",

@@ -66,7 +66,7 @@ static void ranks_hold_the_hosts_bits(void) {
         for (int host = 0; host < 2; host++) {
             HdProgram p = program(host ? &plain : &hd_cuda_backend);
             HdExec *x = opened(&p);
-            p.n_axes = 1, p.axes = &(HdAxis){"shard", 3, true}; // this is one of three ranks, which needs no other
+            p.n_axes = 1, p.axes = &(HdAxis){"shard", 3, true, false}; // one of three ranks, which needs no other
             x->world->rank = shard;
             CHECK(hd_state_init(x, 20 + shard) && p.backend->read(x, 0, made[host], ARENA));
             p.backend->close(x);

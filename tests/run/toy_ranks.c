@@ -159,7 +159,7 @@ int main(int argc, char **argv) {
                          .inputs = inputs,
                          .seed = 1,
                          .n_axes = 1,
-                         .axes = (const HdAxis[]){{"shard", TOY_RANKS, true}},
+                         .axes = (const HdAxis[]){{"shard", TOY_RANKS, true, false}},
                          .n_buckets = 1,
                          .buckets = buckets,
                          .n_states = 2,

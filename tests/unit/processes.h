@@ -12,8 +12,8 @@
 static HdProgram program(int shard, int replicate) {
     static HdAxis of[33][9][2]; // by mesh: they outlive the program
     HdAxis *axes = of[shard][replicate];
-    axes[0] = (HdAxis){"shard", shard, true};
-    axes[1] = (HdAxis){"replicate", replicate, true};
+    axes[0] = (HdAxis){"shard", shard, true, false};
+    axes[1] = (HdAxis){"replicate", replicate, true, false};
     return (HdProgram){.n_axes = 2, .axes = axes, .plan_hash = "0123456789abcdef"};
 }
 

@@ -73,7 +73,7 @@ static const HdBackend memory = {.name = "memory", .threads = true, .write = mem
 
 static inline void make_program(Program *m, const Mesh *mesh) {
     int64_t at = 0;
-    *m = (Program){.axes = {{"shard", mesh->shard, true}, {"replicate", mesh->replicate, true}},
+    *m = (Program){.axes = {{"shard", mesh->shard, true, false}, {"replicate", mesh->replicate, true, false}},
                    .p = {.model = "Toy",
                          .model_hash = "abc",
                          .batch = 2,

@@ -137,7 +137,7 @@ static void *rank_main(void *p) {
 static void on_ranks(Rank *r, int shard, int replicate, Job *job, const char *profile) {
     const int n = shard * replicate;
     pthread_t thread[MAX_RANKS];
-    const HdAxis axes[] = {{"shard", shard, true}, {"replicate", replicate, true}};
+    const HdAxis axes[] = {{"shard", shard, true, false}, {"replicate", replicate, true, false}};
     HdWorld *alone = hd_world_alone(), *w = n > 1 ? hd_world_threads(n) : alone;
     CHECK(w != NULL);
     for (int i = 0; i < n; i++) {
@@ -360,7 +360,7 @@ static void nothing(Rank *r) { (void)r; }
 
 TEST(a_mesh_of_another_size_is_refused) {
     Rank r = {.world = hd_world_alone(), .job = nothing};
-    const HdAxis four = {"shard", 4, true};
+    const HdAxis four = {"shard", 4, true, false};
     r.program = (HdProgram){.n_axes = 1, .axes = &four, .arena_bytes = 64};
     rank_main(&r);
     CHECK_TEXT(r.why, "the program is for 4 ranks, the run has 1");

@@ -11,7 +11,10 @@ static Holding *holding(Flow *w, const Held *h, int i) { return &w->holdings.at[
 // Whether elements of a parameter hold all contributions so far, summed over all ranks; reports what is missing.
 static bool is_complete(Flow *w, const Op *o, const Symbol *s, const Holding *was, int given, long long lo,
                         long long hi) {
-    const Axes axes = w->c->data, same = was->over & w->c->live & ~axes; // same: whose ranks read the same sequences
+    // Where ranks own a parameter and read other sequences, its gradient is that of all of them (spread_experts.c).
+    const BucketParts *k = hd_plan_bucket(w->c, s);
+    const Axes axes = w->c->data & ~(k ? k->own : 0);
+    const Axes same = was->over & w->c->live & ~axes; // whose ranks read the same sequences
     if (was->kind == HOLDS_SUM && was->count == given && (was->over & axes) == axes && !same) return true;
     if (was->kind != HOLDS_SUM)
         hd_plan_wrong(w->c, o, o->span, "reads elements [%lld, %lld) of @%s, which hold %s", lo, hi, s->name,
@@ -160,11 +163,14 @@ static void all_counted_once(PlanCheck *c, const Op *o, const int *times) {
             hd_plan_wrong(c, o, o->span, "counts gradient buffer @%s %d times", s->name, times[s->id]);
 }
 
-// The axes over which buckets are split, those with elements: the first one's. One op counts squares of no others.
+// The axes over which a bucket is split, or dealt out by what its parameters say where ranks read other sequences.
+static Axes dealt_over(const BucketParts *k) { return k->split | (k->own & HD_DEAL_AXES); }
+
+// Those of buckets with elements: of the first one. One op counts squares of no others.
 static Axes split_axes(const Flow *w) {
     int i = 0;
     while (i < w->c->n_buckets && !w->c->buckets[i].size) i++;
-    return i < w->c->n_buckets ? w->c->buckets[i].split : 0;
+    return i < w->c->n_buckets ? dealt_over(&w->c->buckets[i]) : 0;
 }
 
 static bool owns_any(const Flow *w) { // some bucket has other parameters on each rank along an axis
@@ -185,14 +191,14 @@ static Axes axes_of(const PlanCheck *c, const Op *squares) {
 
 static bool split_alike(const Flow *w, const Op *o, const BucketParts *k) {
     const Axes own = axes_of(w->c, o) & ~split_axes(w);
-    if (k->size && k->own != own)
+    if (k->size && (k->own & ~(Axes)HD_DEAL_AXES) != own)
         return hd_plan_wrong(w->c, o, o->span,
                              "adds up squares of bucket @%s, whose parameters are split over %s, with those of buckets "
                              "split over %s", k->symbol->name, hd_axes_text(w->c->a, k->own),
                              hd_axes_text(w->c->a, own));
-    if (!k->size || k->split == split_axes(w)) return true;
+    if (!k->size || dealt_over(k) == split_axes(w)) return true;
     return hd_plan_wrong(w->c, o, o->span, "adds up squares of bucket @%s, which is split over %s, with those of "
-                         "buckets split over %s", k->symbol->name, hd_axes_text(w->c->a, k->split),
+                         "buckets split over %s", k->symbol->name, hd_axes_text(w->c->a, dealt_over(k)),
                          hd_axes_text(w->c->a, split_axes(w)));
 }
 

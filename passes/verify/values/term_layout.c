@@ -56,6 +56,12 @@ static void scale_rows(TermWalk *w, Op *o) { // of a table in a buffer: those of
     hd_set_int(w->t.cx, &o->attrs, A_ROWS, hd_int(&o->attrs, A_ROWS, 0) * o->in[1]->type->dim[0]);
 }
 
+// A rank has so many experts (`count`) along these axes: those of all.
+static void scale_experts(TermWalk *w, Op *o, AttrId count, Axes over) {
+    o->attrs = hd_attrs_copy(w->t.cx, &o->attrs);
+    hd_set_int(w->t.cx, &o->attrs, count, hd_int(&o->attrs, count, 0) * hd_mesh_ranks(&w->mesh, over));
+}
+
 static Value *whole_value(TermWalk *w, const Value *v, Layout l) {
     Value *x = HD_NEW(w->t.a, Value);
     const Type *t = hd_type_whole(w->t.cx, v->type, l, &w->mesh);
@@ -77,6 +83,8 @@ static const Op *whole_op(TermWalk *w, const Op *o, const Layout *in, const Layo
         x->out[i]->def = x;
     }
     if (hd_has(&o->attrs, A_PARTS) && hd_has(&o->attrs, A_ROWS)) scale_rows(w, x);
+    if (o->kind == OP_DISPATCH) scale_experts(w, x, A_EXPERTS, hd_layout_axes(out[first + 2]));
+    if (hd_has(&o->attrs, A_ROUTED)) scale_experts(w, x, A_ROWS, hd_axes(&o->attrs, A_OVER));
     if (o->n_out && hd_has(&o->attrs, A_HEADS)) scale_heads(w, x, in, out[first]);
     return x;
 }

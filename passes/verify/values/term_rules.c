@@ -155,8 +155,23 @@ static const Term *own_index(const Terms *t, const Term *index, int64_t parts, i
     return hd_term_plain(t, OP_OWN_INDEX, 0, hd_type(t->cx, TY_I32, index->type->rank + 1, dim), &as, 1, &index);
 }
 
+// Choices among so many experts of all ranks, by the numbers that each rank gives its own.
+static const Term *routed(const Terms *t, const Term *chosen, int64_t experts) {
+    Attrs as = {0};
+    hd_set_int(t->cx, &as, A_EXPERTS, experts);
+    return hd_term_plain(t, OP_OWN_INDEX, 0, chosen->type, &as, 1, &chosen);
+}
+
+// Every rank dispatches the choices of its own experts, and all ranks together those of all.
+static const Term *term_dispatch(const Terms *t, const Op *o, int i, const Type *type, const Term *const *in) {
+    const Term *x = in[0], *is = x->kind == OP_OWN_INDEX && x->type == x->of->type ?
+                                     routed(t, x->of, hd_int(&o->attrs, A_EXPERTS, 0)) : NULL;
+    return hd_term_plain(t, OP_DISPATCH, i, type, &o->attrs, 1, is && hd_term_same(is->hash, x->hash) ? &x->of : in);
+}
+
 static const Term *term_own_index(const Terms *t, const Op *o, int i, const Type *type, const Term *const *in) {
     (void)i;
+    if (hd_has(&o->attrs, A_ROUTED)) return routed(t, in[0], hd_int(&o->attrs, A_ROWS, 0));
     return own_index(t, in[0], type->dim[0], hd_int(&o->attrs, A_ROWS, 0));
 }
 

@@ -1,0 +1,278 @@
+#!/usr/bin/env python3
+"""Experts owned by ranks, on the host target: ranks along the axis `expert` compute what one rank computes.
+
+usage: expert.py ROOT HEDDLEC HEDDLE_OPT [--all]
+
+- For each mesh with the axis all schedules have one digest. In f32 the losses agree with one rank on the same global
+  batch to a relative 1e-6, the norms, which have the gradients of experts, to 1e-5. What the plan computes has the hash
+  of the plan of one rank.
+- Initial parameters are those of one rank bit for bit, and the log counts as many.
+- A checkpoint of one mesh continues on the next one of a list, with other numbers of ranks along the axis.
+- Exported weights are read bit for bit, on one rank and with the axis.
+- The report counts the bytes along the axis.
+- Mutants of a plan, each of which verify-plan refuses: rows of other ranks' experts, what one rank has in place of what
+  all have, a sum over other ranks, none or two, a gradient of experts that is summed over the axis again.
+Without --all a few meshes and schedules.
+"""
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+STEPS = 3
+SIZES = dict(layers=1, dim=8, heads=2, seq=8, vocab=40, experts=4, inner=8)
+OWN = {"deepseek": dict(experts=8, shared=8)}
+PLAIN = {"train.compute": "f32", "train.lr": "1e-2", "train.warmup": 0, "schedule.fsdp.unit": "Block"}
+SCHEDULES = [{"schedule.fsdp": s, "schedule.graph": g, "schedule.recompute": r} for s, g, r in (
+    ("none", "none", "none"), ("zero3", "step", "Block.mlp"), ("zero1", "unit", "none"), ("zero2", "step", "none"),
+    ("zero3", "Block.attn", "Block"), ("none", "step", "Block.attn"))]
+OFFLOAD = {"schedule.offload": "Block.mlp", "schedule.offload.margin": 0, "schedule.offload.min_size": 0}
+SCHEDULES += [{**SCHEDULES[0], **OFFLOAD}, {**SCHEDULES[2], **OFFLOAD}]
+
+
+def call(*command, ok=True):
+    done = subprocess.run(command, capture_output=True, text=True, env=dict(os.environ, OMP_NUM_THREADS="1"))
+    if ok and done.returncode:
+        sys.exit(f"{' '.join(command)}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+    return done
+
+
+def ranks(mesh):
+    n = 1
+    for size in mesh.values():
+        n *= size
+    return n
+
+
+class Bench:
+    def __init__(self, root, heddlec, folder):
+        self.root, self.heddlec, self.folder, self.n = root, heddlec, folder, 0
+        with open(os.path.join(folder, "tokens.bin"), "wb") as f:
+            f.write(b"".join(((i * i * 31 + i // 7) % 37).to_bytes(2, "little") for i in range(20000)))
+
+    def compile(self, model, mesh, more, *options):
+        self.n += 1
+        output = os.path.join(self.folder, f"p{self.n}")
+        readers = ranks({a: n for a, n in mesh.items() if a != "tensor"})
+        sets = {**SIZES, **OWN.get(model, {}), **PLAIN, "train.batch": 1, "train.accumulate": 8 // readers,
+                **{f"schedule.mesh.{axis}": n for axis, n in mesh.items()}, **more}
+        call(self.heddlec, f"{self.root}/examples/moe/{model}.hd", "-o", output, "--target=host", *options,
+             *[x for name, v in sets.items() for x in ("--set", f"{name}={v}")])
+        return output
+
+    def run(self, program, mesh, *options, steps=STEPS):
+        call(program, f"--data={self.folder}/tokens.bin", f"--steps={steps}", f"--ranks={ranks(mesh)}",
+             f"--digest={program}.digest", *options)
+        with open(f"{program}.digest") as f:
+            return f.read().splitlines()
+
+
+def numbers(digest, column):
+    return [float.fromhex(line.split()[column]) for line in digest if not line.startswith("param")]
+
+
+def parameters(digest):
+    return [line for line in digest if line.startswith("param")]
+
+
+def far(a, b, most):
+    return len(a) != len(b) or any(not abs(x - y) <= most * abs(y) for x, y in zip(a, b))
+
+
+def program_of(plan):
+    with open(plan) as f:
+        return [line for line in f if line.startswith("program ")]
+
+
+def agree(bench, model, mesh, schedules):
+    wrong, first = [], None
+    one = bench.run(bench.compile(model, {}, SCHEDULES[0]), {})
+    for schedule in schedules:
+        name = f"{model}, {mesh}, {schedule}"
+        digest = bench.run(bench.compile(model, mesh, schedule), mesh)
+        if first is None:
+            first = digest
+            if far(numbers(digest, 1), numbers(one, 1), 1e-6) or far(numbers(digest, 2), numbers(one, 2), 1e-5):
+                wrong.append(f"{name}: {digest[:STEPS]}, and one rank {one[:STEPS]}")
+        elif digest != first:
+            wrong.append(f"{name}: another digest than {schedules[0]}")
+    readers = ranks({a: n for a, n in mesh.items() if a != "tensor"})
+    plans = [bench.compile(model, m, schedules[-1], "--emit=plan") for m in (mesh, dict(shard=readers))]
+    if program_of(plans[0]) != program_of(plans[1]):
+        wrong.append(f"{model}, {mesh}: the plan says that it computes something else than without the axis")
+    if len(set(numbers(one, 1))) != STEPS:
+        wrong.append(f"the losses show no training: {one}")
+    return wrong
+
+
+def starts_alike(bench, mesh):
+    still = {"train.lr": "constant(0.0)", "schedule.fsdp": "zero3"}
+    digests, sizes, log = [], set(), os.path.join(bench.folder, "log.jsonl")
+    for m in ({}, mesh):
+        digests.append(parameters(bench.run(bench.compile("olmoe", m, still), m, f"--log={log}", steps=1)))
+        with open(log) as f:
+            sizes.add(json.loads(f.readline())["parameters"])
+    wrong = [] if digests[0] == digests[1] else [f"{mesh}: initial parameters are not those of one rank"]
+    return wrong if len(sizes) == 1 else wrong + [f"{mesh}: the log counts {sizes} parameters"]
+
+
+def resumes(bench, choices):
+    """Each choice is a mesh and a strategy."""
+    wrong = []
+    programs = [(bench.compile("olmoe", mesh, {"schedule.fsdp": fsdp}), mesh) for mesh, fsdp in choices]
+    whole = numbers(bench.run(*programs[0]), 1)
+    for i in range(len(choices)):
+        j, saved = (i + 1) % len(choices), os.path.join(bench.folder, "saved")
+        bench.run(*programs[i], f"--save={saved}", steps=2)
+        on_others = numbers(bench.run(*programs[j], f"--resume={saved}"), 1)
+        if far(on_others[-1:], whole[-1:], 1e-6):
+            wrong.append(f"saved on {choices[i]}, resumed on {choices[j]}: {on_others}, and without a stop {whole}")
+        shutil.rmtree(saved)
+    return wrong
+
+
+def exports(bench, mesh):
+    programs = [(bench.compile("olmoe", m, {"schedule.fsdp": "zero3"}), m) for m in ({}, mesh)]
+    weights = os.path.join(bench.folder, "weights.safetensors")
+    trained = bench.run(*programs[1], f"--export={weights}", steps=2)
+    of = [parameters(trained)] + [parameters(bench.run(*p, f"--init={weights}", steps=0)) for p in programs]
+    return [] if of[0] == of[1] == of[2] and of[0] else [f"{mesh}: exported weights, read again, are others"]
+
+
+def reported(bench):
+    """The tokens, choices and weights that a rank receives, forward and backward, and its part of the sums."""
+    with open(bench.compile("olmoe", dict(expert=4), {"train.accumulate": 1, "schedule.recompute": "none"},
+                            "--emit=report")) as f:
+        streams = json.load(f)["streams"]
+    tokens, dim, k = 8, SIZES["dim"], 2
+    moved = 3 * (4 * tokens * (dim + k + k + dim) + 4 * tokens * (dim + dim + k))
+    return [] if streams["expert"]["bytes"] == moved else [f"the report has {streams['expert']}, not {moved} bytes"]
+
+
+# --- mutants of a plan: an edit of its text, or of the n-th line that matches
+
+def line(pattern, change, n=0):
+    def edit(plan):
+        lines, found = plan.split("\n"), 0
+        for i, text in enumerate(lines):
+            if re.search(pattern, text):
+                if found == n:
+                    lines[i] = change(text, lines[:i])
+                    break
+                found += 1
+        return "\n".join(lines)
+    return edit
+
+
+def sub(pattern, by):
+    return lambda text, before: re.sub(pattern, by, text, count=1)
+
+
+def of_op(kind):
+    return rf"= {kind} %\d+ .*comm = @comm.expert"
+
+
+def reads_first(kind, dtype):
+    """The first collective of this kind and type in the function lends its operand."""
+    def change(text, before):
+        start = max(i for i, other in enumerate(before) if other.startswith("func "))
+        found = re.search(rf"= {kind} (%\d+) [^\n]*comm.expert[^\n]*: {dtype}\[", "\n".join(before[start:]))[1]
+        return re.sub(rf"{kind} %\d+", f"{kind} {found}", text)
+    return change
+
+
+def exchanged_views(plan):
+    """The first two products by rows of experts, in the last function, read each other's weights."""
+    start = plan.rindex("\nfunc @micro")
+    (a, b) = re.findall(r"= grouped %\d+, (%\d+)", plan[start:])[:2]
+    at = {x: re.search(rf"{x} = view .*?offset = (.*?) loc", plan[start:])[1] for x in (a, b)}
+    for x, y in ((a, b), (b, a)):
+        plan = plan[:start] + re.sub(rf"({x} = view .*?offset = ).*?( loc)", rf"\g<1>{at[y]}\2", plan[start:], count=1)
+    return plan
+
+
+def swap_axes(plan):
+    """Gradients of experts over the ranks that own others, and those of all else over the ranks of the shard alone."""
+    return re.sub(r"@comm.reduce(\.shard)?\b(?= ?[,}])", lambda m: "@comm.reduce" + ("" if m[1] else ".shard"), plan)
+
+
+MUTANTS = {
+    "rows of other ranks' experts": line(r"= own_index ", sub("rows = 2", "rows = 1")),
+    "choices by the numbers of another axis": line(r"= own_index ", sub(r"\[expert\]", "[shard]")),
+    "experts of all ranks": line(r"= dispatch ", sub("experts = 2", "experts = 4")),
+    "choices that are not numbered from the rank's": line(
+        r"= dispatch ", lambda text, before: re.sub(
+            r"dispatch %\d+", "dispatch " + re.findall(r"= own_index (%\d+)", "\n".join(before))[-1], text)),
+    "a gather over other ranks": line(of_op("all_gather"), sub("comm.expert", "comm.gather.shard")),
+    "a gather of weights over other ranks": line(of_op("all_gather"), sub("comm.expert", "comm.gather.shard"), 2),
+    "a sum over other ranks": line(of_op("reduce_scatter"), sub("comm.expert", "comm.gather.shard")),
+    "the same, in the backward pass": line(of_op("reduce_scatter") + ".*", sub("comm.expert", "comm.reduce.shard"), 1),
+    "all collectives over other ranks": line(r"^comm @comm.expert", sub(r"\[expert\]", "[shard]")),
+    "an expert's gradient summed over the axis": line(r"^comm @comm.reduce.shard", sub(r"\[shard\]", "[expert]")),
+    "gradients of the rest not summed over the axis": line(
+        r"^comm @comm.reduce ", sub(r"\[expert, shard\]", "[shard]")),
+    "buckets reduced over each other's ranks": swap_axes,
+    "split, and not said": line(r"^param .*mlp.up : ", sub(r" over {expert: 0}", "")),
+    "split along another dimension": line(r"^param .*mlp.up : ", sub("expert: 0", "expert: 1")),
+    "whole, and said to be split": line(r"^param .*norm1.weight : ", sub(r"(f32\[8\])", r"\1 over {expert: 0}")),
+    "a bucket of parts, said to be of no rank": line(r"^bucket .*over {expert", sub(r" over {expert: 0}", "")),
+    "a bucket of parts, split over the axis again": line(
+        r"^bucket .*over {expert", sub(r"split = \[shard\]", "split = [expert, shard]")),
+    "tokens gathered in place of gradients": line(
+        r"= all_gather %\d+ {bwd.*comm = @comm.expert", reads_first("all_gather", "f32")),
+    "a sum of the forward pass in the backward pass": line(
+        r"= reduce_scatter %\d+ {bwd.*comm = @comm.expert", reads_first("reduce_scatter", "f32"), 1),
+    "rows by the weights of another product": exchanged_views,
+    "a divisor that leaves out the axis": lambda plan: re.sub(
+        r"(kernel @k\d+\(\) -> f32 .*\n  %0 = const {value = )0.125", r"\g<1>0.25", plan),
+}
+
+
+def mutants_are_refused(bench, opt):
+    wrong, changed = [], os.path.join(bench.folder, "changed.hir")
+    schedule = {"schedule.fsdp": "zero3", "schedule.graph": "none", "schedule.recompute": "none"}
+    with open(bench.compile("olmoe", dict(expert=2, shard=2), schedule, "--emit=plan")) as f:
+        text = f.read()
+    for name, change in {"as it is": lambda p: p, **MUTANTS}.items():
+        mutant = change(text)
+        with open(changed, "w") as f:
+            f.write(mutant)
+        done = call(opt, "--pass-pipeline=verify-plan", changed, "-o", os.devnull, ok=False)
+        if done.returncode not in (0, 1) or (done.returncode == 0) != (name == "as it is"):
+            wrong.append(f"mutant '{name}' is accepted, or refused for nothing: {done.stderr[-500:]}")
+        if name != "as it is" and mutant == text:
+            wrong.append(f"mutant '{name}' changes nothing")
+    return wrong
+
+
+def main():
+    root, heddlec, opt = (os.path.abspath(a) for a in sys.argv[1:4])
+    everything = "--all" in sys.argv
+    both = dict(expert=2, shard=2)
+    with tempfile.TemporaryDirectory(prefix="heddle-expert-") as folder:
+        bench = Bench(root, heddlec, folder)
+        wrong = agree(bench, "olmoe", both, SCHEDULES if everything else SCHEDULES[:2])
+        wrong += agree(bench, "deepseek", dict(expert=4), SCHEDULES if everything else SCHEDULES[1:3])
+        if everything:
+            meshes = [dict(expert=2), both, dict(expert=2, replicate=2), dict(expert=2, shard=2, replicate=2)]
+            for mesh in meshes + [dict(expert=2, tensor=2), dict(expert=4, shard=2)]:
+                wrong += agree(bench, "mixtral", mesh, SCHEDULES)
+                last = [{**s, "train.reduce": "last"} for s in SCHEDULES[:4]]
+                wrong += agree(bench, "mixtral", mesh, last)
+        wrong += starts_alike(bench, both)
+        choices = [({}, "none"), (both, "zero3"), (dict(expert=4), "none")]
+        if everything:
+            choices += [(dict(expert=2), "zero1"), (dict(shard=2), "zero3"), (dict(expert=2, replicate=2), "zero2"),
+                        (dict(expert=2, tensor=1, shard=4), "zero3")]
+        wrong += resumes(bench, choices)
+        wrong += exports(bench, both)
+        wrong += reported(bench)
+        wrong += mutants_are_refused(bench, opt)
+    print("\n".join(wrong) or "ok")
+    return len(wrong) > 0
+
+
+sys.exit(main())
