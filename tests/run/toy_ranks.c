@@ -166,8 +166,10 @@ int main(int argc, char **argv) {
                          .states = states,
                          .n_params = 1,
                          .params = params,
-                         .train_step = {1, &segments[0], LOSS, NORM, STEP, -1, 0, -1},
-                         .eval_step = {1, &segments[1], LOSS, -1, -1, -1, 0, -1},
+                         .train_step = {.n_segments = 1, .segments = &segments[0], .loss = LOSS, .norm = NORM,
+                                        .counter = STEP, .random = -1, .dropped = -1},
+                         .eval_step = {.n_segments = 1, .segments = &segments[1], .loss = LOSS, .norm = -1,
+                                       .counter = -1, .random = -1, .dropped = -1},
                          .n_funcs = 2,
                          .funcs = funcs,
                          .backend = &backend};
