@@ -10,12 +10,13 @@ for name, kind, vocab, n in (("large", "I", 50257, 1 << 19), ("small", "H", 500,
     with open(f"{sys.argv[1]}/{name}", "wb") as f:
         f.write(array.array(kind, (draw.randrange(vocab) for _ in range(n))).tobytes())
 P
-# program NAME EXAMPLE SETTING...
+# program NAME EXAMPLE SETTING...: examples/EXAMPLE/EXAMPLE.hd, or EXAMPLE is a folder and a file, moe/olmoe
 program() {
   local name=$1 example=$2 sets=() s
   shift 2
+  [ -f "examples/$example.hd" ] || example=$example/$example
   for s in "$@"; do sets+=(--set "$s"); done
-  timeout 100 "$build/bin/heddlec" "examples/$example/$example.hd" --target=cuda "${sets[@]}" -o "$tmp/$name" || bad=1
+  timeout 100 "$build/bin/heddlec" "examples/$example.hd" --target=cuda "${sets[@]}" -o "$tmp/$name" || bad=1
 }
 train() { # NAME RANKS OPTION...
   local name=$1 ranks=$2

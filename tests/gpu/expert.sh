@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# The axis expert on two GPUs: tests/gpu/expert.sh [BUILD]. Needs the build folder, a C compiler and NCCL.
+# A small OLMoE on expert 2, in bf16 and f32: graph none, step and unit, zero3 and recompute Block have one digest, and
+# the losses of f32 are those of one GPU. DeepSeek's router with its buffer: one digest over the same. Then the step of
+# two mixtures of 8 layers, B=2 a GPU, T=4096: 64 experts of 1024, 8 of them a token, and 8 experts of 7168, 2 of them,
+# on expert 2 beside shard 2 under zero2. HEDDLE_SMALL=0 and HEDDLE_LARGE=0 leave one of the two out.
+set -u
+cd "$(dirname "$0")/../.."
+. tests/gpu/two_gpus.sh "$@"
+small() { # NAME MODEL RANKS SETTING...
+  local name=$1 model=$2 ranks=$3
+  shift 3
+  program "$name" "moe/$model" layers=2 dim=256 heads=4 inner=128 vocab=512 seq=256 "$@"
+  train "$name" "$ranks" --data="$tmp/small" --format=u16 --steps=12 --digest="$tmp/$name.digest"
+}
+if [ "${HEDDLE_SMALL:-1}" != 0 ]; then
+for model in olmoe deepseek; do
+  for dtype in bf16 f32; do
+    for more in graph=none graph=step graph=unit fsdp=zero3 recompute=Block; do
+      name="$model-$dtype-$more"
+      small "$name" $model 2 "train.compute=$dtype" train.batch=2 schedule.mesh.expert=2 "schedule.$more"
+      cmp "$tmp/$model-$dtype-graph=none.digest" "$tmp/$name.digest" && echo "same bits: $name" || bad=1
+    done
+  done
+  small "one-$model" $model 1 train.compute=f32 train.batch=2 train.accumulate=2
+  python3 - "$tmp/one-$model.digest" "$tmp/$model-f32-graph=none.digest" <<'P' || bad=1
+import sys
+one, two = ([float.fromhex(x.split()[1]) for x in open(p) if not x.startswith("param")] for p in sys.argv[1:3])
+far = max(abs(a - b) / a for a, b in zip(one, two))
+print(f"losses in f32, 2 GPUs beside 1: at most {far:.1e} away")
+sys.exit(far > 1e-6 or len(one) != 12)
+P
+done
+fi
+if [ "${HEDDLE_LARGE:-1}" != 0 ]; then
+  fine="moe/olmoe layers=8 dim=2048 heads=16 experts=64 inner=1024 active=8 vocab=50304 seq=4096 train.batch=2"
+  coarse="moe/mixtral layers=8 dim=2048 heads=16 experts=8 inner=7168 active=2 vocab=50304 seq=4096 train.batch=2"
+  for mesh in expert=2 shard=2; do
+    program "fine-$mesh" $fine "schedule.mesh.$mesh" schedule.fsdp=zero2 schedule.recompute=auto
+    program "coarse-$mesh" $coarse "schedule.mesh.$mesh" schedule.fsdp=zero2 schedule.recompute=auto
+  done
+  for name in fine-expert=2 fine-shard=2 coarse-expert=2 coarse-shard=2; do large $name; done
+fi
+exit $bad
