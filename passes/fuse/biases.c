@@ -161,16 +161,15 @@ static bool add_for_each_reader(const Gathered *g, const Uses *uses, Op *add, in
 bool hd_fuse_add_for_readers(Func *f, const Uses *uses, Arena *a) {
     const bool *epilogue = hd_fuse_epilogue_biases(f, uses, a);
     Gathered g = find_gathered(f, a);
-    VEC(Op *) adds = {0}; // without those made here
+    VEC(Op *) adds = {0}; // chosen before the first change: values made here have no place in `epilogue` and `uses`
     bool changed = false;
-    for (Op *o = f->first; o; o = o->next)
-        if (o->kind == OP_ADD) hd_push(a, &adds, o);
-    for (int i = 0; i < adds.n; i++) {
-        Op *add = adds.at[i];
-        int product = hd_gemm_bias(add, uses);
-        if (product < 0 || epilogue[add->in[1 - product]->id] || uses->count[add->out[0]->id] < 2) continue;
-        changed |= add_for_each_reader(&g, uses, add, product);
+    for (Op *o = f->first; o; o = o->next) {
+        const int product = hd_gemm_bias(o, uses);
+        if (product < 0 || epilogue[o->in[1 - product]->id] || uses->count[o->out[0]->id] < 2) continue;
+        hd_push(a, &adds, o);
     }
+    for (int i = 0; i < adds.n; i++)
+        changed |= add_for_each_reader(&g, uses, adds.at[i], hd_gemm_bias(adds.at[i], uses));
     return changed;
 }
 
