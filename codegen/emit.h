@@ -115,7 +115,10 @@ DType hd_program_state_type(const Emit *e); // of all states
 int hd_program_states(Emit *e);  // likewise, the names of the optimizer's states, which all buckets have
 
 // --- the program around the functions (program.c)
+// The step of a kind as the field `name` of the program; its tables go to e->c.
+void hd_program_step(Emit *e, KindId kind, const char *name, Out *field);
 void hd_program_functions(Emit *e); // into e->body
 void hd_program_tables(Emit *e);    // into e->c
 void hd_program_main(Emit *e);      // into e->c
+int hd_program_func(const Emit *e, const Func *f); // its place in the table of functions
 #endif

@@ -41,7 +41,7 @@ static void put_actions(Emit *e, const Func *f) {
 }
 
 // Among the planned functions; of NULL: how many there are.
-static int func_index(const Emit *e, const Func *f) {
+int hd_program_func(const Emit *e, const Func *f) {
     int n = 0;
     for (const Func *g = e->m->funcs; g != f; g = g->next) n += !g->is_kernel;
     return n;
@@ -56,7 +56,7 @@ static const char *identifier(Emit *e, const char *name) {
 
 const char *hd_emit_identifier(Emit *e, const Func *f) {
     const char *text = identifier(e, f->name);
-    return strcmp(text, f->name) ? hd_sprintf(e->a, "%s_%d", text, func_index(e, f)) : text; // a.b is not a_b
+    return strcmp(text, f->name) ? hd_sprintf(e->a, "%s_%d", text, hd_program_func(e, f)) : text; // a.b is not a_b
 }
 
 static void open_body(Emit *e, const char *kind, const char *name) {
@@ -138,7 +138,7 @@ static void put_rows(Out *o, const char *type, const char *name, int n, const ch
 
 void hd_program_tables(Emit *e) {
     Out *o = e->c;
-    hd_printf(o, "static const HdFunc funcs[%d];\n\n", func_index(e, NULL));
+    hd_printf(o, "static const HdFunc funcs[%d];\n\n", hd_program_func(e, NULL));
     put_rows(o, "HdGemm", "gemms", e->gemms.n, e->gemms.at);
     put_rows(o, "HdAttention", "attentions", e->attentions.n, e->attentions.at);
     put_rows(o, "HdOptimizer", "optimizers", e->optimizers.n, e->optimizers.at);
@@ -241,7 +241,7 @@ static void put_axes(Emit *e) {
                   "parameters\n");
     for (int a = 0; a < N_AXES; a++)
         hd_printf(e->c, "    {\"%s\", %lld, %s, %s},\n", hd_axis_name(a), ll(mesh.size[a]), yes(HD_DATA_AXES >> a & 1),
-                  yes(HD_DEAL_AXES >> a & 1));
+                  yes(HD_EXPERT_AXES >> a & 1));
     hd_puts(e->c, "};\n\n");
 }
 
@@ -351,64 +351,6 @@ static void put_setting(Emit *e, const char *field, AttrId id) {
     put_text(e, field, a ? a->s : "");
 }
 
-static int64_t state_offset(Emit *e, const Symbol *step, AttrId number) {
-    const Symbol *s = step ? hd_symbol_find(e->m, hd_word(&step->attrs, number, "")) : NULL;
-    return s && s->kind == SYM_BUFFER && s->place.placed ? s->place.offset : -1;
-}
-
-// The streams of a step that overlap, a bit for each.
-static unsigned overlaps(Emit *e, const Symbol *step) {
-    const Attr *a = step ? hd_attr(&step->attrs, A_OVERLAPS) : NULL;
-    unsigned bits = 0;
-    for (int i = 0; a && i < a->n; i++) bits |= 1u << hd_emit_stream_index(e, a->strs[i]);
-    return bits;
-}
-
-// The number that a run reports after each step, where every rank has it; -1: none.
-static int64_t logged_offset(Emit *e) {
-    const Symbol *s = e->m->symbols;
-    while (s && (s->kind != SYM_PARAM || !hd_has(&s->attrs, A_LOGGED))) s = s->next;
-    const Symbol *bucket = s ? hd_symbol_find(e->m, hd_word(&s->attrs, A_BUCKET, "")) : NULL;
-    if (!bucket) return -1;
-    const char *master = hd_word(&bucket->attrs, A_MASTER_WEIGHTS, "");
-    return hd_emit_buffer(e, NULL, hd_word(&bucket->attrs, A_NEXT, master), hd_int(&s->attrs, A_OFFSET, 0));
-}
-
-// Where a step leaves the further results of its loss, and their names. Returns their number.
-static int put_results(Emit *e, const Symbol *step, const char *name) {
-    const Attr *at = step ? hd_attr(&step->attrs, A_RESULTS) : NULL;
-    const Attr *names = at ? hd_attr(&step->attrs, A_NAMES) : NULL;
-    if (!names || !names->n) return 0;
-    hd_printf(e->c, "static const HdResult %s_results[] = {\n", name);
-    for (int i = 0; i < names->n; i++) {
-        const Symbol *s = hd_symbol_find(e->m, at->strs[i]);
-        hd_printf(e->c, "    {%s, %lld},\n", hd_emit_quoted(e, names->strs[i]), ll(s->place.offset));
-    }
-    hd_puts(e->c, "};\n\n");
-    return names->n;
-}
-
-// The step of a kind, as the field `name` of the program.
-static void put_step(Emit *e, KindId kind, const char *name, Out *field) {
-    const Symbol *step = hd_step(e->m, kind);
-    const Func *f;
-    int64_t times;
-    int n = 0;
-    if (step) hd_printf(e->c, "static const HdSegment %s_segments[] = {", name);
-    for (; (f = hd_segment(e->m, step, n, &times)); n++)
-        hd_printf(e->c, "%s{&funcs[%d], %lld}", n ? ", " : "", func_index(e, f), ll(times));
-    if (step) hd_puts(e->c, "};\n\n");
-    const int results = put_results(e, step, name);
-    hd_printf(field, "    .%s = {%d, %s, .loss = %lld, .norm = %lld, .counter = %lld, .random = %lld"
-                     ", .dropped = %lld, .overlaps = 0x%x", name, n,
-              step ? hd_sprintf(e->a, "%s_segments", name) : "0", ll(state_offset(e, step, A_LOSS)),
-              ll(state_offset(e, step, A_NORM)), ll(state_offset(e, step, A_COUNTER)),
-              ll(state_offset(e, step, A_RANDOM)),
-              ll(kind == KIND_TRAIN ? logged_offset(e) : -1), overlaps(e, step));
-    if (results) hd_printf(field, ", .n_results = %d, .results = %s_results", results, name);
-    hd_puts(field, "},\n");
-}
-
 // The streams beside the main one that run products and kernels, a bit for each.
 static unsigned computing(Emit *e) {
     unsigned bits = 0;
@@ -459,10 +401,10 @@ static void put_program(Emit *e, int n_params, int n_buckets, int n_states, int 
     const int64_t micro = setting_int(e, A_MICRO, 1);
     const int n_inputs = put_inputs(e);
     Out steps = hd_out(e->a);
-    put_step(e, KIND_TRAIN, "train_step", &steps);
-    put_step(e, KIND_EVAL, "eval_step", &steps);
-    if (hd_step(e->m, KIND_LOGITS)) put_step(e, KIND_LOGITS, "logits_step", &steps);
-    if (hd_step(e->m, KIND_DECODE)) put_step(e, KIND_DECODE, "decode_step", &steps);
+    hd_program_step(e, KIND_TRAIN, "train_step", &steps);
+    hd_program_step(e, KIND_EVAL, "eval_step", &steps);
+    if (hd_step(e->m, KIND_LOGITS)) hd_program_step(e, KIND_LOGITS, "logits_step", &steps);
+    if (hd_step(e->m, KIND_DECODE)) hd_program_step(e, KIND_DECODE, "decode_step", &steps);
     hd_program_guarded(e, &steps);
     hd_puts(o, "static const HdProgram program = {\n");
     hd_puts(o, steps.text);
@@ -498,7 +440,7 @@ static void put_program(Emit *e, int n_params, int n_buckets, int n_states, int 
     if (has_of_files(e, A_TRANSPOSED)) hd_puts(o, "    .file_turned = file_turned,\n");
     if (hd_emit_setting(e->m, A_HUB_CONFIG)) put_setting(e, "hub_config", A_HUB_CONFIG);
     if (any_split(e)) hd_puts(o, "    .splits = splits,\n");
-    hd_printf(o, "    .n_funcs = %d, .funcs = funcs, .backend = &%s,\n", func_index(e, NULL), e->target->backend);
+    hd_printf(o, "    .n_funcs = %d, .funcs = funcs, .backend = &%s,\n", hd_program_func(e, NULL), e->target->backend);
     hd_printf(o, "    .n_sources = %d, .n_kernels = %d, .n_gemms = %d, .sources = %s, .kernels = %s, .gemms = %s,\n",
               e->sources.n, e->kernels.n, e->gemms.n, e->sources.n ? "sources" : "0", e->kernels.n ? "kernels" : "0",
               e->gemms.n ? "gemms" : "0");

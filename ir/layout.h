@@ -2,7 +2,7 @@
 // its layout says, for each axis, how the whole is made of that: every rank has all of it, ranks have equal parts along
 // a dimension, or ranks have terms of a sum. Absent from a text: whole along every axis.
 //
-// Along an axis whose ranks own experts and read other sequences (axes.def: DEAL) the whole is what one rank computes
+// Along an axis whose ranks own experts and read other sequences (axes.def: BOTH) the whole is what one rank computes
 // of its own sequences, and that is what is absent from a text. Every other layout there says what a rank has of all
 // ranks, one behind the other along the first dimension, which is as many times as long: `every` all of it; `routed`
 // the rows that belong to its experts; `sum` terms of a sum. A part along a dimension is one of a parameter, or of what
@@ -26,7 +26,7 @@ static inline int hd_layout_at(Layout l, int axis) {
 }
 static inline bool hd_layout_splits(int at) { return at >= LAYOUT_SPLIT && at < LAYOUT_SUM; }
 // Whether a rank's first dimension is that of all ranks.
-static inline bool hd_layout_stacks(int axis, int at) { return HD_DEAL_AXES >> axis & 1 && at >= LAYOUT_SUM; }
+static inline bool hd_layout_stacks(int axis, int at) { return HD_EXPERT_AXES >> axis & 1 && at >= LAYOUT_SUM; }
 Layout hd_layout_with(Layout l, int axis, int at); // the same but for one axis
 Axes hd_layout_axes(Layout l);                     // along which it is not whole
 const char *hd_layout_word(int at);                 // sum, every, routed; NULL: another
@@ -39,7 +39,7 @@ const Type *hd_type_part(Ctx *cx, const Type *whole, Layout l, const Mesh *mesh)
 // The column `spread` of ops.def: where the operands of an op are so along one axis (in[i], for operand i), how its
 // results are (out[i]). NULL; or what is wrong: no rule computes the op so on what each rank holds.
 const char *hd_spread(const Op *o, int axis, const int *in, int *out);
-const char *hd_spread_experts(const Op *o, int axis, const int *in, int *out); // along an axis of HD_DEAL_AXES
+const char *hd_spread_experts(const Op *o, int axis, const int *in, int *out); // along an axis of HD_EXPERT_AXES
 // Whether the layouts that the tensor stage says follow from the ops, and are possible on the mesh; reports what is
 // wrong.
 void hd_layout_check(const Module *m);

@@ -4,7 +4,7 @@
 #define IR_MESH_H
 #include "ir/ir.h"
 
-enum { HD_AXIS_COPY, HD_AXIS_SPLIT, HD_AXIS_OWN, HD_AXIS_DEAL = HD_AXIS_SPLIT | HD_AXIS_OWN }; // axes.def: columns
+enum { HD_AXIS_COPY, HD_AXIS_SPLIT, HD_AXIS_OWN, HD_AXIS_BOTH = HD_AXIS_SPLIT | HD_AXIS_OWN }; // axes.def: columns
 enum { HD_AXIS_SAME, HD_AXIS_OTHER };
 enum {
 #define AXIS(id, name, data, storage, doc) AXIS_##id,
@@ -31,7 +31,7 @@ enum {
 #include "ir/axes.def"
 #undef AXIS
     ,
-    HD_DEAL_AXES = HD_OWN_AXES & HD_DATA_AXES, // whose ranks own parameters, and compute them for the data of all
+    HD_EXPERT_AXES = HD_OWN_AXES & HD_DATA_AXES, // whose ranks own parameters, and compute them for the data of all
     HD_MAX_RANKS = 1 << 16
 };
 typedef struct { int64_t size[N_AXES]; } Mesh; // ranks along each axis

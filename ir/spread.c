@@ -422,6 +422,6 @@ static const struct { OpKind of; SpreadRule *rule; } rules[N_OPS] = {
 
 const char *hd_spread(const Op *o, int axis, const int *in, int *out) {
     const Spread s = {o, axis, in, out};
-    if (HD_DEAL_AXES >> axis & 1) return hd_spread_experts(o, axis, in, out);
+    if (HD_EXPERT_AXES >> axis & 1) return hd_spread_experts(o, axis, in, out);
     return rules[o->kind].rule ? rules[o->kind].rule(&s) : needs_whole(&s);
 }

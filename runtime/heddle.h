@@ -19,6 +19,7 @@ typedef enum {
 #include "inits.def"
 } HdInit;
 
+enum { HD_CHOICES = 20 }; // bytes of a hash as text
 enum { HD_STATES = 4, HD_MOST_RESULTS = 16 }; // the most of an optimizer; of a loss, beside itself
 
 // The parameters of a unit as one flat vector of `size` elements. Each rank owns `shard` of them, in the order of its
@@ -51,8 +52,8 @@ typedef struct { // of a parameter
     int along;     // the dimension that they split
 } HdSplit;
 
-// data: its ranks read different sequences. dealt: they also own parameters, and one rank along it is not worth saying.
-typedef struct { const char *name; int ranks; bool data, dealt; } HdAxis;
+// data: its ranks read different sequences. owns: they also own parameters, and one rank along it is not worth saying.
+typedef struct { const char *name; int ranks; bool data, owns; } HdAxis;
 // Of the groups over a set of axes (mesh.h). exchanges: hd_cuda_exchange is called with it.
 typedef struct { const char *name; unsigned over; int stream; bool exchanges; } HdComm;
 
@@ -294,7 +295,7 @@ struct HdExec {
     const HdStep *step; // whose functions run
     bool begins, ends;  // the run at hand is the first of the step, the last one
     bool check;         // before a graph is replayed, what it would be captured with is compared with what it was
-    char choices[20];   // hash of the algorithms that libraries run (cuda/choices.h); "": the target has none
+    char choices[HD_CHOICES];  // hash of the algorithms that libraries run (cuda/choices.h); "": the target has none
     char *base;         // the device arena; host only
     char *pinned;       // the page-locked arena of the host
     // NULL unless profiling: the action `index` of f is issued next

@@ -60,34 +60,29 @@ static Range corners(double a, double b, double c, double d) {
     return (Range){fmin(fmin(a, b), fmin(c, d)), fmax(fmax(a, b), fmax(c, d))};
 }
 
-static Range result_of(OpKind k, const Range *r) {
+// The range of what an op makes of operands with these; false: whole numbers do not have the op.
+static bool result_of(OpKind k, const Range *r, Range *out) {
     const Range a = r[0], b = r[1];
     const double size = fmax(fabs(a.lo), fabs(a.hi));
     switch (k) {
-    case OP_ADD: return (Range){a.lo + b.lo, a.hi + b.hi};
-    case OP_SUB: return (Range){a.lo - b.hi, a.hi - b.lo};
-    case OP_MUL: return corners(a.lo * b.lo, a.lo * b.hi, a.hi * b.lo, a.hi * b.hi);
-    case OP_DIV: return corners(trunc(a.lo / b.lo), trunc(a.lo / b.hi), trunc(a.hi / b.lo), trunc(a.hi / b.hi));
-    case OP_MAX: return (Range){fmax(a.lo, b.lo), fmax(a.hi, b.hi)};
-    case OP_MIN: return (Range){fmin(a.lo, b.lo), fmin(a.hi, b.hi)};
-    case OP_NEG: return (Range){-a.hi, -a.lo};
-    case OP_ABS: return (Range){0, size};
-    case OP_SIGN: return (Range){-1, 1};
-    case OP_WHERE: return (Range){fmin(b.lo, r[2].lo), fmax(b.hi, r[2].hi)};
-    default: return whole;
+    case OP_ADD: *out = (Range){a.lo + b.lo, a.hi + b.hi}; break;
+    case OP_SUB: *out = (Range){a.lo - b.hi, a.hi - b.lo}; break;
+    case OP_MUL: *out = corners(a.lo * b.lo, a.lo * b.hi, a.hi * b.lo, a.hi * b.hi); break;
+    case OP_DIV: *out = corners(trunc(a.lo / b.lo), trunc(a.lo / b.hi), trunc(a.hi / b.lo), trunc(a.hi / b.hi)); break;
+    case OP_MAX: *out = (Range){fmax(a.lo, b.lo), fmax(a.hi, b.hi)}; break;
+    case OP_MIN: *out = (Range){fmin(a.lo, b.lo), fmin(a.hi, b.hi)}; break;
+    case OP_NEG: *out = (Range){-a.hi, -a.lo}; break;
+    case OP_ABS: *out = (Range){0, size}; break;
+    case OP_SIGN: *out = (Range){-1, 1}; break;
+    case OP_WHERE: *out = (Range){fmin(b.lo, r[2].lo), fmax(b.hi, r[2].hi)}; break;
+    default: return false;
     }
+    return true;
 }
 
 // --- ops
 
-static bool compares(OpKind k) {
-    return k == OP_GE || k == OP_GT || k == OP_LE || k == OP_LT || k == OP_EQ || k == OP_NE;
-}
-
-static bool computes(OpKind k) {
-    return k == OP_ADD || k == OP_SUB || k == OP_MUL || k == OP_DIV || k == OP_MAX || k == OP_MIN || k == OP_NEG ||
-           k == OP_ABS || k == OP_SIGN || k == OP_WHERE;
-}
+static bool compares(OpKind k) { return hd_op_info(k)->traits & TRAIT_UNITS && hd_op_info(k)->n_in == 2; }
 
 static Value *cast(Front *f, Span s, Value *v, const char *to) {
     Attrs as = {0};
@@ -136,8 +131,8 @@ static Val made(Front *f, Value *v, Range r) {
 Val hd_emit_integers(Front *f, Span s, OpKind k, int n, const Val *args) {
     const char *what = hd_op_info(k)->mnemonic;
     Value *x[3] = {NULL};
-    Range r[3] = {whole, whole, whole};
-    if (!compares(k) && !computes(k))
+    Range r[3] = {whole, whole, whole}, out;
+    if (!compares(k) && !result_of(k, r, &out))
         return hd_front_bad(f, s, "%s of whole numbers (i32): they have + - * / %%, min, max, neg, abs, sign, where "
                                   "and comparisons; float(x) makes f32 of them", what);
     for (int i = 0; i < n; i++)
@@ -151,7 +146,7 @@ Val hd_emit_integers(Front *f, Span s, OpKind k, int n, const Val *args) {
     for (int i = k == OP_WHERE; i < n; i++)
         if (!within(r[i])) return too_large(f, s, what, r[i]), bad;
     if (k == OP_DIV && !may_divide(f, s, r[1])) return bad;
-    const Range out = result_of(k, r);
+    result_of(k, r, &out);
     if (!within(out)) return too_large(f, s, what, out), bad;
     return made(f, cast(f, s, hd_emit(f, s, k, n, x, NULL, NULL), "i32"), out);
 }

@@ -24,7 +24,7 @@ typedef struct {
 Value *hd_partition_build(Partition *p, const Op *at, OpKind k, Value *in, const Attrs *as, const Type *t, int layout);
 Value **hd_partition_slot(const Partition *p, ByValue *of, const Value *v); // NULL in it: nothing yet
 
-// --- experts.c: along an axis of HD_DEAL_AXES
+// --- experts.c: along an axis of HD_EXPERT_AXES
 bool hd_partition_experts(Partition *p);      // lays out p->f; false after an error
 bool hd_experts_allowed(const Partition *p);  // false after the error about a setting that excludes the axis
 bool hd_experts_refuse(const Partition *p);   // reports that no parameter is split over it

@@ -88,7 +88,7 @@ static bool lay_out_params(Partition *p) {
         any |= hd_layout_at(s->layout, p->axis) != LAYOUT_WHOLE;
     }
     if (!ok || any) return ok;
-    if (HD_DEAL_AXES >> p->axis & 1) return hd_experts_refuse(p);
+    if (HD_EXPERT_AXES >> p->axis & 1) return hd_experts_refuse(p);
     const Symbol *first = first_factor(p);
     const char *axis = hd_axis_name(p->axis);
     return hd_error(p->m->cx, first ? first->span : (Span){0},
@@ -248,7 +248,7 @@ static bool partition_func(Partition *p, Func *f) {
     p->f = f;
     hd_renumber(f);
     if (!hd_sequence_begin(p)) return false;
-    if (HD_DEAL_AXES >> p->axis & 1) return partition_experts(p);
+    if (HD_EXPERT_AXES >> p->axis & 1) return partition_experts(p);
     Vocabulary v = {.m = p->m, .f = f, .a = p->cx->scratch, .axis = p->axis, .ranks = p->mesh.size[p->axis],
                     .comm = p->comm};
     bool ok = true;
@@ -277,7 +277,7 @@ static bool add_comm(Partition *p) {
 }
 
 static bool partition(Partition *p) {
-    if ((HD_DEAL_AXES >> p->axis & 1 && !hd_experts_allowed(p)) || !lay_out_params(p) || !add_comm(p)) return false;
+    if ((HD_EXPERT_AXES >> p->axis & 1 && !hd_experts_allowed(p)) || !lay_out_params(p) || !add_comm(p)) return false;
     for (Func *f = p->m->funcs; f; f = f->next)
         if (!f->is_kernel && !partition_func(p, f)) return false;
     for (Symbol *s = p->m->symbols; s; s = s->next)

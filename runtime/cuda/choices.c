@@ -54,8 +54,8 @@ static bool fits(HdCuda *x, const char *key) { // the file's line of library or 
     size_t there = 0, here = 0;
     const char *theirs = find_line(c->text, key, &there), *ours = find_line(c->made, key, &here);
     if (theirs && ours && there == here && !memcmp(theirs, ours, here)) return true;
-    return hd_cuda_fail(x, "--choices=%s: its choices are for %s%.*s, this run has %s%.*s: another one has other "
-                           "algorithms. A name of a file that is not there keeps this run's own choices",
+    return hd_cuda_fail(x, "--choices=%s: the file is for %s%.*s, this run has %s%.*s, and their algorithms differ. "
+                           "The name of a new file makes this run record its own algorithms there",
                         c->path, key, theirs ? (int)there : 7, theirs ? theirs : "unknown", key, (int)here, ours);
 }
 
@@ -71,8 +71,8 @@ static bool read_file(HdCuda *x) {
     if (bad) return hd_cuda_fail(x, "--choices=%s: cannot be read", c->path);
     const size_t first = strcspn(c->text, "\n");
     if (strlen(c->text) != n || first != sizeof first_line - 1 || memcmp(c->text, first_line, first))
-        return hd_cuda_fail(x, "--choices=%s: the file holds something else than choices of algorithms, which begin "
-                               "with \"%s\"; a name of a file that is not there has this run's choices written there",
+        return hd_cuda_fail(x, "--choices=%s: the file is no list of algorithms, which begins with \"%s\". The name "
+                               "of a new file makes this run record its own algorithms there",
                             c->path, first_line);
     return fits(x, "library ") && fits(x, "device ");
 }

@@ -259,3 +259,18 @@ bool hd_identity_same(HdWorld *w, const HdProgram *p, const Options *o) {
     free(all);
     return ok;
 }
+
+bool hd_identity_choices(HdWorld *w, const char choices[HD_CHOICES]) {
+    if (!*choices || w->ranks == 1) return true;
+    char (*all)[HD_CHOICES] = calloc((size_t)w->ranks, sizeof *all);
+    const bool ok = hd_world_agree(w, all || hd_fail("out of memory")) && w->collect(w, choices, sizeof *all, all);
+    int other = 1;
+    while (ok && !w->rank && other < w->ranks && !memcmp(all[0], all[other], sizeof *all)) other++;
+    if (ok && !w->rank && other < w->ranks)
+        hd_say(stderr,
+               "warning: rank %d runs other algorithms of libraries than rank 0 (choices %.16s and %.16s): bits repeat "
+               "only where each rank keeps its own; --choices=FILE gives all of them the same\n",
+               other, all[other], all[0]);
+    free(all);
+    return ok;
+}

@@ -11,5 +11,8 @@
 // checkpoint of --resume only by being there.
 // Several files share the blocks.
 bool hd_identity_same(HdWorld *w, const HdProgram *p, const Options *o);
+// all: rank 0 warns where a rank runs other algorithms of libraries than itself, as on hosts with caches of their own.
+// choices: of HdExec. false after hd_fail: a rank is gone, or memory.
+bool hd_identity_choices(HdWorld *w, const char choices[HD_CHOICES]);
 enum { HD_SAMPLES = 64, HD_SAMPLE_BYTES = 4096 };
 #endif

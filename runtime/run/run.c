@@ -459,25 +459,6 @@ static void tell_phases(Run *r, double checked, double opened, double loaded) {
                    checked - r->t0, opened - checked, loaded - opened, where);
 }
 
-// all. Ranks on hosts with caches of their own may have chosen other algorithms: rank 0 says so.
-static bool compare_choices(Run *r) {
-    enum { HASH = sizeof r->x->choices };
-    HdWorld *w = r->w;
-    if (!*r->x->choices || w->ranks == 1) return true;
-    char (*all)[HASH] = calloc((size_t)w->ranks, HASH);
-    bool ok = hd_world_agree(w, all || hd_fail("out of memory")) && w->collect(w, r->x->choices, HASH, all);
-    for (int i = 1; ok && rank_0(r) && i < w->ranks; i++)
-        if (memcmp(all[0], all[i], HASH)) {
-            hd_say(stderr,
-                   "warning: rank %d runs other algorithms of libraries than rank 0 (choices %.16s and %.16s): bits "
-                   "repeat only where each rank keeps its own; --choices=FILE gives all of them the same\n",
-                   i, all[i], all[0]);
-            break;
-        }
-    free(all);
-    return ok;
-}
-
 static bool go(Run *r) { // all
     const Options *o = r->o;
     if (!all_ok(r, prepare(r)) || !all_ok(r, hd_identity_same(r->w, r->p, r->o))) return false;
@@ -492,7 +473,7 @@ static bool go(Run *r) { // all
     r->saving.x = r->x;
     r->saving.log = &r->log;
     const double opened = hd_now();
-    if (r->x && !compare_choices(r)) return false;
+    if (r->x && !hd_identity_choices(r->w, r->x->choices)) return false;
     if (!r->x || !all_ok(r, weights(r) && start_random(r) && (!tells_phases(r) || r->b->sync(r->x)))) return false;
     const double loaded = hd_now();
     if (o->check && !all_ok(r, hd_state_check(r->x, false))) return false;

@@ -69,7 +69,7 @@ unsigned hd_live_axes(const HdProgram *p) {
 }
 
 bool hd_says_axis(const HdProgram *p, int axis) {
-    return (p->axes[axis].data && !p->axes[axis].dealt) || p->axes[axis].ranks > 1;
+    return (p->axes[axis].data && !p->axes[axis].owns) || p->axes[axis].ranks > 1;
 }
 
 const char *hd_mesh_say(const HdProgram *p, const char *assigns, const char *between, char *out, size_t size) {

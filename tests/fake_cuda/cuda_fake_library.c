@@ -178,13 +178,13 @@ void choices_of_a_file(void) {
     b->close(with_choices(&p, file, theirs));
     CHECK(!strcmp(mine, theirs) && count_in_log("heuristic") == asked &&
           count_in_log("check of algorithm 1") == checked + p.n_gemms);
-    refuses_choices(&p, file, "s/^device .*/device NVIDIA B200, 148 SM/", "are for device NVIDIA B200, 148 SM");
+    refuses_choices(&p, file, "s/^device .*/device NVIDIA B200, 148 SM/", "the file is for device NVIDIA B200, 148 SM");
     refuses_choices(&p, file, "s/^library .*/library cuBLASLt 120000/", "this run has library cuBLASLt 130100");
     refuses_choices(&p, file, "/^product 3 x 4 x 5 ta tb /d", "no choice for the product 3 x 4 x 5 ta tb");
     refuses_choices(&p, file, "s/ = 01/ = 09/", "cuBLASLt refuses the algorithm of the product");
     refuses_choices(&p, file, "s/ = 01/ = x1/", "is damaged");
     refuses_choices(&p, file, "s/ 0$/ 0 0/", "is damaged");
-    refuses_choices(&p, file, "1s/.*/tokens/", "the file holds something else than choices of algorithms");
+    refuses_choices(&p, file, "1s/.*/tokens/", "the file is no list of algorithms");
     HdExec *x = with_choices(&p, "/nowhere/choices", theirs);
     CHECK(!x && failed_with("/nowhere/choices: cannot be written"));
     setenv("HEDDLE_TUNE", "1", 1);

@@ -408,9 +408,12 @@ static const OpCase op_cases[] = {
                  "loss_part_grad %z, %0, %3, %p, %i6, %w {ignore = 2} : $[40,33]\n  return %4\n}"},
     {CASE_F32, "(%p: f32[3,2200], %q: f32[3,2200], %i4: i32[2200], %w: f32[2200]) -> f32, f32[2200] {\n  %0, %1 = "
                "loss_of_parts %p, %q, %i4, %w {ignore = 1} : f32, f32[2200]\n  return %0, %1\n}"},
-    {CASE_TRAIN, "(%t: $[50,24], %i70: i32[3,7], %a: $[3,7,24]) -> i32[1,3,7], $[3,7,24], f32[50,24] {\n  %0 = "
-                 "own_index %i70 {over = [tensor], rows = 50} : i32[1,3,7]\n  %1 = take %t, %0 {parts} : $[3,7,24]\n"
-                 "  %2 = embedding_grad %a, %0 {parts, out = f32} : f32[50,24]\n  return %0, %1, %2\n}"},
+    {CASE_TRAIN, "(%t: $[50,24], %i70: i32[3,7], %a: $[3,7,24]) -> i32[1,3,7], $[3,7,24], f32[50,24], i32[3,7] {\n"
+                 "  %0 = own_index %i70 {over = [tensor], rows = 50} : i32[1,3,7]\n"
+                 "  %1 = take %t, %0 {parts} : $[3,7,24]\n"
+                 "  %2 = embedding_grad %a, %0 {parts, out = f32} : f32[50,24]\n"
+                 "  %3 = own_index %i70 {over = [expert], rows = 5, routed} : i32[3,7]\n"
+                 "  return %0, %1, %2, %3\n}"},
     // dropout: elements in fours that cross rows and sequences, one or several rows of the operand a sequence; before
     // and after other row work; keys by view and by value; attention in fours and not, on tensor cores and not
     {CASE_ALL, "(%a: $[4,7,12], %i9: i32[8]) -> $[4,7,12], $[4,7,12] {\n  %0 = dropout %a, %i9 {p = 0.3, batch = 4} : "

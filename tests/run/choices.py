@@ -47,7 +47,7 @@ def main():
         assert f"choices {mine}, read from mine" in said and "under other algorithms" not in said, said
         assert header("same.jsonl") == mine
         status, said = call("./program", "--data=data.txt", "--steps=1", "--choices=data.txt", HEDDLE_CACHE="off")
-        assert status == 1 and "the file holds something else than choices of algorithms" in said, said
+        assert status == 1 and "the file is no list of algorithms" in said, said
 
 
 if __name__ == "__main__":

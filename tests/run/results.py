@@ -63,8 +63,8 @@ class Folder:
     def call(self, *command, ok=True):
         env = dict(os.environ, OMP_NUM_THREADS="1")
         if self.args.fakes:
-            env.update(HEDDLE_CUDA_PATH=self.args.fakes, FAKE_CUDA_SIMT=self.args.kept, HEDDLE_TUNE="0",
-                       FAKE_CUDA_CC="90", FAKE_CUDA_DEVICES="4")
+            env.update(HEDDLE_CUDA_PATH=self.args.fakes, FAKE_CUDA_SIMT=self.args.kept, HEDDLE_CACHE="off",
+                       HEDDLE_TUNE="0", FAKE_CUDA_CC="90", FAKE_CUDA_DEVICES="4")
         r = subprocess.run(command, cwd=self.path, capture_output=True, text=True, env=env)
         check(not ok or r.returncode == 0, command, r.stdout, r.stderr)
         return r

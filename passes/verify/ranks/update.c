@@ -163,14 +163,15 @@ static void all_counted_once(PlanCheck *c, const Op *o, const int *times) {
             hd_plan_wrong(c, o, o->span, "counts gradient buffer @%s %d times", s->name, times[s->id]);
 }
 
-// The axes over which a bucket is split, or dealt out by what its parameters say where ranks read other sequences.
-static Axes dealt_over(const BucketParts *k) { return k->split | (k->own & HD_DEAL_AXES); }
+// The axes along which ranks hold different elements of a bucket: those over which it is split, and those along which
+// each rank owns experts.
+static Axes parts_over(const BucketParts *k) { return k->split | (k->own & HD_EXPERT_AXES); }
 
 // Those of buckets with elements: of the first one. One op counts squares of no others.
 static Axes split_axes(const Flow *w) {
     int i = 0;
     while (i < w->c->n_buckets && !w->c->buckets[i].size) i++;
-    return i < w->c->n_buckets ? dealt_over(&w->c->buckets[i]) : 0;
+    return i < w->c->n_buckets ? parts_over(&w->c->buckets[i]) : 0;
 }
 
 static bool owns_any(const Flow *w) { // some bucket has other parameters on each rank along an axis
@@ -191,14 +192,14 @@ static Axes axes_of(const PlanCheck *c, const Op *squares) {
 
 static bool split_alike(const Flow *w, const Op *o, const BucketParts *k) {
     const Axes own = axes_of(w->c, o) & ~split_axes(w);
-    if (k->size && (k->own & ~(Axes)HD_DEAL_AXES) != own)
+    if (k->size && (k->own & ~(Axes)HD_EXPERT_AXES) != own)
         return hd_plan_wrong(w->c, o, o->span,
                              "adds up squares of bucket @%s, whose parameters are split over %s, with those of buckets "
                              "split over %s", k->symbol->name, hd_axes_text(w->c->a, k->own),
                              hd_axes_text(w->c->a, own));
-    if (!k->size || dealt_over(k) == split_axes(w)) return true;
+    if (!k->size || parts_over(k) == split_axes(w)) return true;
     return hd_plan_wrong(w->c, o, o->span, "adds up squares of bucket @%s, which is split over %s, with those of "
-                         "buckets split over %s", k->symbol->name, hd_axes_text(w->c->a, dealt_over(k)),
+                         "buckets split over %s", k->symbol->name, hd_axes_text(w->c->a, parts_over(k)),
                          hd_axes_text(w->c->a, split_axes(w)));
 }
 
