@@ -91,6 +91,7 @@ static bool schedule_function(Func *f, PassCx *cx) {
     const char *main = hd_intern(f->module->cx, MAIN);
     for (Op *o = f->first; o; o = o->next) o->stream = hd_intern(f->module->cx, hd_is_alias(o) ? main : stream_of(o));
     Order order = hd_order_tail(f, main, hd_order_beside(f, main, cx), cx);
+    order = hd_order_cover(f, main, order, cx);
     hd_count(cx, "bytes off the peaks of functions", order.saved);
     moved |= reorder(f, &order, cx->scratch);
     return hd_hold_bounds(f, cx) || moved;

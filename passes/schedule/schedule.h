@@ -28,6 +28,8 @@ bool hd_norm_beside(Func *f, const char *main, const char *beside, Arena *a);
 
 // The order with the last reduction brought forward where that hides it; else `order`. tail.c
 Order hd_order_tail(Func *f, const char *main, Order order, PassCx *cx);
+// The order with weight gradients moved to where the main stream waits for collectives of values; else `order`. cover.c
+Order hd_order_cover(Func *f, const char *main, Order order, PassCx *cx);
 
 // Adds waits where the order gathers more units ahead, or lets more gradients wait, than the schedule allows. Whether
 // it has. bounds.c
