@@ -39,6 +39,7 @@ const Type *hd_type_part(Ctx *cx, const Type *whole, Layout l, const Mesh *mesh)
 // The column `spread` of ops.def: where the operands of an op are so along one axis (in[i], for operand i), how its
 // results are (out[i]). NULL; or what is wrong: no rule computes the op so on what each rank holds.
 const char *hd_spread(const Op *o, int axis, const int *in, int *out);
+bool hd_spread_on_rows(OpKind k); // whether it computes on rows that a dispatch has made
 const char *hd_spread_experts(const Op *o, int axis, const int *in, int *out); // along an axis of HD_EXPERT_AXES
 // Whether the layouts that the tensor stage says follow from the ops, and are possible on the mesh; reports what is
 // wrong.

@@ -25,6 +25,12 @@ static const struct { OpKind kind; int n_in, in[5], out[4]; } routed[] = {
     {OP_COMBINE_GRAD, 5, {E, R, R, E, R}, {R, S}},
 };
 
+bool hd_spread_on_rows(OpKind k) {
+    for (size_t i = 0; i < sizeof routed / sizeof *routed; i++)
+        if (routed[i].kind == k) return k != OP_DISPATCH;
+    return false;
+}
+
 static const char *text(const Spread *s, int at) {
     if (at == W) return "of one rank";
     if (at == S) return "a partial sum";

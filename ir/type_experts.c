@@ -49,7 +49,13 @@ const char *hd_rule_dispatch(Rule *r) {
     if (experts < 1 || experts > 65536) WRONG("dispatch: experts = %lld; it is 1 to 65536", ll(experts));
     if (bounded && capacity < 1) WRONG("dispatch: capacity = %lld; an expert takes at least one row", ll(capacity));
     if (n > INT32_MAX) WRONG("dispatch: %s has more choices than an i32 counts", TEXT(IN(0)));
-    const int64_t rows = capacity < hd_ceil_div(n, experts) ? capacity * experts : n;
+    const int64_t runs = hd_int(&r->o->attrs, A_RUNS, 1);
+    if (hd_has(&r->o->attrs, A_RUNS) && (!bounded || runs < 1 || n % runs))
+        WRONG("dispatch: runs = %lld of %lld choices; it divides them, and says whose number `capacity` bounds",
+              ll(runs), ll(n));
+    // as many rows for each run as all experts, `runs` times these, may have of it
+    const int64_t run = n / runs, all = experts * runs;
+    const int64_t rows = capacity < hd_ceil_div(run, all) ? capacity * all * runs : n;
     const Type *out[] = {vector(r, rows), IN(0), vector(r, experts), vector(r, rows)};
     for (int i = 0; i < 4 && !e; i++) e = hd_rule_give(r, out[i]);
     return e;

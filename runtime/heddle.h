@@ -341,8 +341,9 @@ void hd_host_top_k(HdDtype dt, int64_t rows, int64_t n, int64_t k, const void *x
 void hd_host_top_k_grad(HdDtype dt, int64_t rows, int64_t n, int64_t k, const void *dy, const int32_t *places,
                         void *dx);
 // n choices, k of a token; workspace: 2 * experts integers
-void hd_host_dispatch(int64_t n, int64_t k, int64_t experts, int64_t capacity, int64_t rows, const int32_t *index,
-                      int32_t *source, int32_t *slots, int32_t *counts, int32_t *choice, void *workspace);
+void hd_host_dispatch(int64_t n, int64_t k, int64_t experts, int64_t capacity, int64_t runs, int64_t rows,
+                      const int32_t *index, int32_t *source, int32_t *slots, int32_t *counts, int32_t *choice,
+                      void *workspace);
 void hd_host_take(HdDtype dt, int64_t rows, int64_t n, int64_t cols, const void *x, const int32_t *index, void *y);
 // weight NULL: all are 1
 void hd_host_combine(HdDtype dt, int64_t rows, int64_t tokens, int64_t k, int64_t cols, const void *y,

@@ -47,17 +47,19 @@ void hd_cuda_print_dispatch(Emit *e, const Op *o) {
     enum { FEW = 4096 }; // choices that a block of 256 threads reads as fast
     const int64_t n = hd_type_count(o->in[0]->type), k = hd_type_cols(o->in[0]->type);
     const int64_t experts = hd_int(&o->attrs, A_EXPERTS, 0), capacity = hd_int(&o->attrs, A_CAPACITY, n);
-    const int64_t rows = hd_type_count(o->out[0]->type);
+    const int64_t rows = hd_type_count(o->out[0]->type), runs = hd_int(&o->attrs, A_RUNS, 1);
     const unsigned threads = n > FEW ? 1024 : 256;
-    const char *base = hd_sprintf(e->a, "dispatch_%lldx%lld_%lld_%lld", ll(n / (k ? k : 1)), ll(k), ll(experts),
-                                  ll(capacity < n ? capacity : n));
+    const char *base = hd_sprintf(e->a, "dispatch_%lldx%lld_%lld_%lld%s", ll(n / (k ? k : 1)), ll(k), ll(experts),
+                                  ll(capacity < n ? capacity : n), runs > 1 ? hd_sprintf(e->a, "_%lld", ll(runs)) : "");
     const char *name[] = {hd_sprintf(e->a, "%s_count", base), hd_sprintf(e->a, "%s_place", base)};
     const char *text = hd_cuda_template(
         e, "dispatch",
         hd_sprintf(e->a,
                    "#define DI_COUNT %s\n#define DI_PLACE %s\n#define DI_N %lld\n#define DI_K %lld\n#define "
-                   "DI_EXPERTS %lld\n#define DI_CAPACITY %lld\n#define DI_ROWS %lld\n#define DI_THREADS %u\n",
-                   name[0], name[1], ll(n), ll(k), ll(experts), ll(capacity < n ? capacity : n), ll(rows), threads));
+                   "DI_EXPERTS %lld\n#define DI_CAPACITY %lld\n#define DI_RUNS %lld\n#define DI_ROWS %lld\n#define "
+                   "DI_THREADS %u\n",
+                   name[0], name[1], ll(n), ll(k), ll(experts), ll(capacity < n ? capacity : n), ll(runs), ll(rows),
+                   threads));
     const char *index = device(e, o->in[0]), *counts = device(e, o->out[2]);
     HD_CUDA_LAUNCH(e, o, name[0], text, experts, 1, threads, 0, index, counts);
     HD_CUDA_LAUNCH(e, o, name[1], text, experts + 1, 1, threads, 0, index, counts, device(e, o->out[0]),

@@ -166,10 +166,11 @@ static void host_top_k_grad(Emit *e, const Op *o) {
 
 static void host_dispatch(Emit *e, const Op *o) {
     const int64_t n = hd_type_count(o->in[0]->type), k = hd_type_cols(o->in[0]->type);
-    hd_emit_line(e, o, "hd_host_dispatch(%lld, %lld, %lld, %lld, %lld, %s, %s, %s, %s, %s, %s);", ll(n), ll(k),
+    hd_emit_line(e, o, "hd_host_dispatch(%lld, %lld, %lld, %lld, %lld, %lld, %s, %s, %s, %s, %s, %s);", ll(n), ll(k),
                  ll(hd_int(&o->attrs, A_EXPERTS, 0)), ll(hd_int(&o->attrs, A_CAPACITY, n)),
-                 ll(hd_type_count(o->out[0]->type)), i32(e, in(e, o, 0)), i32(e, out(e, o, 0)), i32(e, out(e, o, 1)),
-                 i32(e, out(e, o, 2)), i32(e, out(e, o, 3)), workspace(e, o));
+                 ll(hd_int(&o->attrs, A_RUNS, 1)), ll(hd_type_count(o->out[0]->type)), i32(e, in(e, o, 0)),
+                 i32(e, out(e, o, 0)), i32(e, out(e, o, 1)), i32(e, out(e, o, 2)), i32(e, out(e, o, 3)),
+                 workspace(e, o));
 }
 
 static void host_take(Emit *e, const Op *o) {

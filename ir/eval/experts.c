@@ -36,11 +36,13 @@ const char *hd_eval_top_k_grad(Eval *e HD_UNUSED, const Op *o HD_UNUSED, const T
 const char *hd_eval_dispatch(Eval *e HD_UNUSED, const Op *o, const Tensor *in, Tensor *out) {
     const int64_t n = hd_type_count(in[0].type), k = hd_type_cols(in[0].type), rows = hd_type_count(out[0].type);
     const int64_t experts = hd_int(&o->attrs, A_EXPERTS, 0), capacity = hd_int(&o->attrs, A_CAPACITY, n);
-    int64_t row = 0;
+    const int64_t run = n / hd_int(&o->attrs, A_RUNS, 1);
+    int64_t row = 0, before = 0; // of the expert: its rows before the run
     for (int64_t i = 0; i < n; i++) out[1].data[i] = -1;
     for (int64_t g = 0; g < experts; g++)
         for (int64_t i = 0; i < n; i++) {
-            if (in[0].data[i] != (double)g || out[2].data[g] >= (double)capacity) continue;
+            if (i % run == 0) before = (int64_t)out[2].data[g];
+            if (in[0].data[i] != (double)g || (int64_t)out[2].data[g] - before >= capacity) continue;
             out[0].data[row] = (double)(i / k);
             out[3].data[row] = (double)i;
             out[1].data[i] = (double)row++;

@@ -73,7 +73,7 @@ static Workspace workspace_top_k(const Op *o, bool cuda) {
     return exactly(cuda ? 0 : hd_type_count(o->in[0]->type) * 4);
 }
 
-// host: the next row and the end of each expert.
+// host: of each expert its next row, and how many more rows it may have.
 static Workspace workspace_dispatch(const Op *o, bool cuda) {
     return exactly(cuda ? 0 : hd_int(&o->attrs, A_EXPERTS, 0) * 8);
 }

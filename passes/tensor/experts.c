@@ -57,12 +57,21 @@ static bool mark_dispatch(Partition *p, const Op *o, bool *routes) {
     if (!from || from->kind != OP_DISPATCH || o->in[2] != from->out[2])
         return hd_error(p->m->cx, o->span, "grouped of %s multiplies @%s, which is split over %s: its counts must be "
                         "those of a dispatch, which says what rows other ranks send", path, w->name, axis);
-    if (hd_has(&from->attrs, A_CAPACITY))
-        return hd_error(p->m->cx, from->span, "dispatch of %s has a capacity, and the experts are split over %s: ranks "
-                        "would drop other choices than one rank does. Leave out capacity, or take %s = 1", path, axis,
-                        axis);
     routes[from->out[2]->id] = true;
     return true;
+}
+
+// What is not computed by rows, such as how many choices were dropped, reads the choices of one rank's tokens alone.
+static void keep_own(Partition *p, Op *o) {
+    Op *own = NULL;
+    for (Op *u = o->next; u; u = u->next)
+        for (int i = 0; i < u->n_in && !hd_spread_on_rows(u->kind); i++)
+            for (int k = 0; k < o->n_out; k++) {
+                if (u->in[i] != o->out[k]) continue;
+                if (!own) hd_insert_before(o, own = hd_op_clone(p->f, o, o->in));
+                u->in[i] = own->out[k];
+                break;
+            }
 }
 
 // Choices of all ranks, counted from the rank's first expert.
@@ -78,7 +87,9 @@ static bool route(Partition *p, Op *o) {
     hd_set_axes(cx, &as, A_OVER, 1u << p->axis);
     hd_set_int(cx, &as, A_ROWS, experts / ranks);
     hd_set_flag(cx, &as, A_ROUTED);
+    keep_own(p, o);
     o->in[0] = hd_partition_build(p, o, OP_OWN_INDEX, all, &as, all->type, LAYOUT_ROUTED);
+    if (hd_has(&o->attrs, A_CAPACITY)) hd_set_int(cx, &o->attrs, A_RUNS, ranks);
     hd_set_int(cx, &o->attrs, A_EXPERTS, experts / ranks);
     return true;
 }

@@ -56,17 +56,23 @@ void hd_host_top_k_grad(HdDtype dt, int64_t rows, int64_t n, int64_t k, const vo
         }
 }
 
-void hd_host_dispatch(int64_t n, int64_t k, int64_t experts, int64_t capacity, int64_t rows, const int32_t *index,
-                      int32_t *source, int32_t *slots, int32_t *counts, int32_t *choice, void *workspace) {
-    int32_t *next = workspace, *end = next + experts, row = 0; // of each expert: its next row, and that after its last
+// Whether choice i has a row. left: how many rows of the present run each expert may still have.
+static bool has_row(const int32_t *index, int64_t i, int64_t run, int64_t experts, int64_t capacity, int32_t *left) {
+    for (int64_t g = 0; i % run == 0 && g < experts; g++) left[g] = (int32_t)lesser(capacity, run);
+    return inside(index[i], experts) && left[index[i]]-- > 0;
+}
+
+void hd_host_dispatch(int64_t n, int64_t k, int64_t experts, int64_t capacity, int64_t runs, int64_t rows,
+                      const int32_t *index, int32_t *source, int32_t *slots, int32_t *counts, int32_t *choice,
+                      void *workspace) {
+    int32_t *next = workspace, *left = next + experts, row = 0; // of each expert
     memset(counts, 0, (size_t)experts * sizeof *counts);
     for (int64_t i = 0; i < n; i++)
-        if (inside(index[i], experts) && counts[index[i]] < capacity) counts[index[i]]++;
-    for (int64_t g = 0; g < experts; g++) next[g] = row, end[g] = row += counts[g];
+        if (has_row(index, i, n / runs, experts, capacity, left)) counts[index[i]]++;
+    for (int64_t g = 0; g < experts; g++) next[g] = row, row += counts[g];
     for (int64_t i = row; i < rows; i++) source[i] = choice[i] = -1;
     for (int64_t i = 0; i < n; i++) {
-        const int32_t g = index[i];
-        slots[i] = inside(g, experts) && next[g] < end[g] ? next[g]++ : -1;
+        slots[i] = has_row(index, i, n / runs, experts, capacity, left) ? next[index[i]]++ : -1;
         if (slots[i] < 0) continue;
         source[slots[i]] = (int32_t)(i / k);
         choice[slots[i]] = (int32_t)i;

@@ -6,6 +6,7 @@ usage: expert.py ROOT HEDDLEC HEDDLE_OPT [--all]
 - For each mesh with the axis all schedules have one digest. In f32 the losses agree with one rank on the same global
   batch to a relative 1e-6, the norms, which have the gradients of experts, to 1e-5. What the plan computes has the hash
   of the plan of one rank.
+- Experts with a capacity drop as many choices as on one rank, and losses and norms agree as closely.
 - Initial parameters are those of one rank bit for bit, and the log counts as many.
 - A checkpoint of one mesh continues on the next one of a list, with other numbers of ranks along the axis.
 - Exported weights are read bit for bit, on one rank and with the axis.
@@ -56,10 +57,17 @@ class Bench:
     def compile(self, model, mesh, more, *options):
         self.n += 1
         output = os.path.join(self.folder, f"p{self.n}")
+        source = f"{self.root}/examples/moe/{model}.hd"
+        if model == "bounded":
+            with open(f"{self.root}/examples/moe/olmoe.hd") as f:
+                text = f.read().replace("dispatch(chosen, experts)", "dispatch(chosen, experts, capacity = 3)")
+            source = os.path.join(self.folder, "bounded.hd")
+            with open(source, "w") as f:
+                f.write(text)
         readers = ranks({a: n for a, n in mesh.items() if a != "tensor"})
         sets = {**SIZES, **OWN.get(model, {}), **PLAIN, "train.batch": 1, "train.accumulate": 8 // readers,
                 **{f"schedule.mesh.{axis}": n for axis, n in mesh.items()}, **more}
-        call(self.heddlec, f"{self.root}/examples/moe/{model}.hd", "-o", output, "--target=host", *options,
+        call(self.heddlec, source, "-o", output, "--target=host", *options,
              *[x for name, v in sets.items() for x in ("--set", f"{name}={v}")])
         return output
 
@@ -105,6 +113,20 @@ def agree(bench, model, mesh, schedules):
         wrong.append(f"{model}, {mesh}: the plan says that it computes something else than without the axis")
     if len(set(numbers(one, 1))) != STEPS:
         wrong.append(f"the losses show no training: {one}")
+    return wrong
+
+
+def drops(bench, mesh):
+    digests, seen = [], []
+    for m in ({}, mesh):
+        log = os.path.join(bench.folder, f"drops{len(seen)}.jsonl")
+        digests.append(bench.run(bench.compile("bounded", m, SCHEDULES[1]), m, f"--log={log}"))
+        with open(log) as f:
+            seen.append([x["dropped"] for x in map(json.loads, f) if "dropped" in x])
+    wrong = [f"bounded, {mesh}: {digests}"] if any(
+        far(numbers(digests[1], i), numbers(digests[0], i), most) for i, most in ((1, 1e-6), (2, 1e-5))) else []
+    if seen[0] != seen[1] or min(seen[0], default=0) < 1 or len(seen[0]) != STEPS:
+        wrong.append(f"bounded, {mesh}: {seen[1]} choices are dropped, on one rank {seen[0]}")
     return wrong
 
 
@@ -226,6 +248,11 @@ MUTANTS = {
     "a sum of the forward pass in the backward pass": line(
         r"= reduce_scatter %\d+ {bwd.*comm = @comm.expert", reads_first("reduce_scatter", "f32"), 1),
     "rows by the weights of another product": exchanged_views,
+    "a capacity of the choices of all ranks": line(r"= dispatch .*runs = 2", sub("runs = 2", "runs = 1")),
+    "a capacity of parts of a rank's choices": line(r"= dispatch .*runs = 2", sub("runs = 2", "runs = 4")),
+    "another capacity": line(r"= dispatch .*runs = 2", sub("capacity = 3", "capacity = 4")),
+    "choices that are counted by other rules than those that are routed": line(
+        r"= dispatch .*experts = 4", sub("capacity = 3", "capacity = 4")),
     "a divisor that leaves out the axis": lambda plan: re.sub(
         r"(kernel @k\d+\(\) -> f32 .*\n  %0 = const {value = )0.125", r"\g<1>0.25", plan),
 }
@@ -234,7 +261,7 @@ MUTANTS = {
 def mutants_are_refused(bench, opt):
     wrong, changed = [], os.path.join(bench.folder, "changed.hir")
     schedule = {"schedule.fsdp": "zero3", "schedule.graph": "none", "schedule.recompute": "none"}
-    with open(bench.compile("olmoe", dict(expert=2, shard=2), schedule, "--emit=plan")) as f:
+    with open(bench.compile("bounded", dict(expert=2, shard=2), schedule, "--emit=plan")) as f:
         text = f.read()
     for name, change in {"as it is": lambda p: p, **MUTANTS}.items():
         mutant = change(text)
@@ -262,6 +289,7 @@ def main():
                 wrong += agree(bench, "mixtral", mesh, SCHEDULES)
                 last = [{**s, "train.reduce": "last"} for s in SCHEDULES[:4]]
                 wrong += agree(bench, "mixtral", mesh, last)
+        wrong += drops(bench, dict(expert=2, shard=2))
         wrong += starts_alike(bench, both)
         choices = [({}, "none"), (both, "zero3"), (dict(expert=4), "none")]
         if everything:

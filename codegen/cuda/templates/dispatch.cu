@@ -3,17 +3,22 @@
 // rows that are left. Written before this text:
 //   DI_COUNT, DI_PLACE   names, in the order of launch
 //   DI_N, DI_K           choices; of a token
-//   DI_EXPERTS, DI_CAPACITY, DI_ROWS   experts, the most rows of one, rows of all
+//   DI_EXPERTS, DI_ROWS  experts, rows of all
+//   DI_CAPACITY, DI_RUNS the most rows of an expert in each of the equal runs of choices
 //   DI_THREADS           of a block
 // Grids: DI_COUNT DI_EXPERTS blocks, DI_PLACE one more.
 extern "C" __global__ void __launch_bounds__(DI_THREADS) DI_COUNT(const int *index, int *counts) {
     enter();
-    int n = 0;
-    for (int first = 0; first < DI_N; first += DI_THREADS) {
-        const int i = first + threadIdx.x;
-        n += __syncthreads_count(i < DI_N && index[i] == (int)blockIdx.x);
+    int all = 0;
+    for (int end = DI_N / DI_RUNS; end <= DI_N; end += DI_N / DI_RUNS) {
+        int n = 0;
+        for (int first = end - DI_N / DI_RUNS; first < end; first += DI_THREADS) {
+            const int i = first + threadIdx.x;
+            n += __syncthreads_count(i < end && index[i] == (int)blockIdx.x);
+        }
+        all += n < DI_CAPACITY ? n : DI_CAPACITY;
     }
-    if (threadIdx.x == 0) counts[blockIdx.x] = n < DI_CAPACITY ? n : DI_CAPACITY;
+    if (threadIdx.x == 0) counts[blockIdx.x] = all;
 }
 
 extern "C" __global__ void __launch_bounds__(DI_THREADS)
@@ -29,22 +34,24 @@ extern "C" __global__ void __launch_bounds__(DI_THREADS)
         for (int i = start + threadIdx.x; i < DI_ROWS; i += DI_THREADS) source[i] = -1, choice[i] = -1;
         return;
     }
-    const int most = counts[own];
-    int rank = 0; // of the next choice of this expert
-    for (int first = 0; first < DI_N; first += DI_THREADS) {
-        const int i = first + threadIdx.x;
-        const bool mine = i < DI_N && index[i] == own;
-        const unsigned vote = __ballot_sync(~0u, mine);
-        if (lane == 0) votes[warp] = __popc(vote);
-        __syncthreads();
-        int before = rank + __popc(vote & ((1u << lane) - 1u));
+    for (int end = DI_N / DI_RUNS; end <= DI_N; end += DI_N / DI_RUNS) {
+        int rank = 0; // of the next choice of this expert in the run
+        for (int first = end - DI_N / DI_RUNS; first < end; first += DI_THREADS) {
+            const int i = first + threadIdx.x;
+            const bool mine = i < end && index[i] == own;
+            const unsigned vote = __ballot_sync(~0u, mine);
+            if (lane == 0) votes[warp] = __popc(vote);
+            __syncthreads();
+            int before = rank + __popc(vote & ((1u << lane) - 1u));
 #pragma unroll
-        for (int w = 0; w < DI_THREADS / 32; w++) {
-            before += w < warp ? votes[w] : 0;
-            rank += votes[w];
+            for (int w = 0; w < DI_THREADS / 32; w++) {
+                before += w < warp ? votes[w] : 0;
+                rank += votes[w];
+            }
+            if (mine) slots[i] = before < DI_CAPACITY ? start + before : -1;
+            if (mine && before < DI_CAPACITY) source[start + before] = i / DI_K, choice[start + before] = i;
+            __syncthreads();
         }
-        if (mine) slots[i] = before < most ? start + before : -1;
-        if (mine && before < most) source[start + before] = i / DI_K, choice[start + before] = i;
-        __syncthreads();
+        start += rank < DI_CAPACITY ? rank : DI_CAPACITY;
     }
 }

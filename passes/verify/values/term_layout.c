@@ -70,6 +70,15 @@ static Value *whole_value(TermWalk *w, const Value *v, Layout l) {
     return x;
 }
 
+// A capacity is that of the choices of each rank along these axes, by `runs`.
+static void scale_runs(TermWalk *w, Op *o, Axes over) {
+    const int64_t runs = hd_int(&o->attrs, A_RUNS, 1);
+    if (!hd_has(&o->attrs, A_CAPACITY)) return;
+    o->attrs = hd_attrs_copy(w->t.cx, &o->attrs);
+    if (runs == hd_mesh_ranks(&w->mesh, over)) hd_unset(&o->attrs, A_RUNS);
+    else hd_set_int(w->t.cx, &o->attrs, A_RUNS, runs);
+}
+
 // The op on whole values.
 static const Op *whole_op(TermWalk *w, const Op *o, const Layout *in, const Layout *out) {
     Op *x = HD_NEW(w->t.a, Op);
@@ -84,6 +93,7 @@ static const Op *whole_op(TermWalk *w, const Op *o, const Layout *in, const Layo
     }
     if (hd_has(&o->attrs, A_PARTS) && hd_has(&o->attrs, A_ROWS)) scale_rows(w, x);
     if (o->kind == OP_DISPATCH) scale_experts(w, x, A_EXPERTS, hd_layout_axes(out[first + 2]));
+    if (o->kind == OP_DISPATCH) scale_runs(w, x, hd_layout_axes(out[first + 2]));
     if (hd_has(&o->attrs, A_ROUTED)) scale_experts(w, x, A_ROWS, hd_axes(&o->attrs, A_OVER));
     if (o->n_out && hd_has(&o->attrs, A_HEADS)) scale_heads(w, x, in, out[first]);
     return x;
