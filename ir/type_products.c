@@ -70,6 +70,18 @@ const Type *hd_rule_matrix_into(Rule *r, int64_t rows, int64_t cols) {
     return hd_type(r->cx, s->type->dtype, 2, (int64_t[]){rows, cols});
 }
 
+// impl = gemv: one row, times a matrix.
+static const char *gemv(Rule *r, const Product *p) {
+    const char *impl = hd_word(&r->o->attrs, A_IMPL, NULL);
+    if (!impl) return NULL;
+    if (strcmp(impl, "gemv")) WRONG("no implementation %s of gemm: gemv, or none for the library's", impl);
+    if (p->m != 1 || p->ta || hd_int(&r->o->attrs, A_BATCHES, 1) != 1)
+        WRONG("gemv is for one row times a matrix, and %s has %lld", TEXT(IN(0)), ll(hd_type_rows(IN(0))));
+    if (hd_has(&r->o->attrs, A_SCALED) || hd_has(&r->o->attrs, A_INTO))
+        return "gemv has no scales and adds to no buffer";
+    return NULL;
+}
+
 const char *hd_rule_gemm(Rule *r) {
     const char *epi = hd_word(&r->o->attrs, A_EPILOGUE, "none");
     const bool epilogue = strcmp(epi, "none") != 0, scaled = hd_has(&r->o->attrs, A_SCALED);
@@ -78,12 +90,14 @@ const char *hd_rule_gemm(Rule *r) {
     if (r->o->n_in != n_in) WRONG("gemm with epilogue %s takes %d operands, not %d", epi, n_in, r->o->n_in);
     if (scaled && (epilogue || hd_has(&r->o->attrs, A_ACCUMULATE) || hd_has(&r->o->attrs, A_BATCHES)))
         return "a product with scales has no epilogue, no batches, and adds to no buffer";
-    int64_t batches = hd_int(&r->o->attrs, A_BATCHES, 1);
+    const int64_t batches = hd_int(&r->o->attrs, A_BATCHES, 1);
     if (batches < 1) WRONG("batches = %lld", ll(batches));
     if (hd_type_rows(IN(0)) % batches || hd_type_rows(IN(1)) % batches)
         WRONG("rows of %s or %s do not divide into %lld batches", TEXT(IN(0)), TEXT(IN(1)), ll(batches));
     Product p;
     const char *e = product(r, &p);
+    if (e) return e;
+    e = gemv(r, &p);
     if (e) return e;
     int64_t rows = batches * p.m;
     if (bias >= 0 && (hd_type_count(IN(bias)) != p.n || batches != 1))

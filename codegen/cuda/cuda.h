@@ -56,6 +56,7 @@ void hd_cuda_launch_kernel(Emit *e, const Op *o, const char *kernel, const char 
 const char *hd_cuda_device(Emit *e, int64_t offset); // "hd_device(x, 0x1000)"
 // Launches the kernel that converts n elements from address `src` to address `dst`, both C, or adds them there.
 // aligned: both are multiples of 16 bytes.
+void hd_cuda_gemv(Emit *e, const Op *o); // a gemm of one row
 void hd_cuda_convert(Emit *e, const Op *o, DType from, DType to, bool add, int64_t n, bool aligned, const char *src,
                      const char *dst);
 

@@ -40,6 +40,10 @@ void hd_cuda_print_launch(Emit *e, const Op *o) {
 }
 
 void hd_cuda_print_gemm(Emit *e, const Op *o) {
+    if (hd_has(&o->attrs, A_IMPL)) {
+        hd_cuda_gemv(e, o);
+        return;
+    }
     const int64_t workspace = hd_emit_workspace(e, o);
     const int bias = hd_operand_of(o, ROLE_BIAS), scale = hd_operand_of(o, ROLE_SCALE_A);
     if (scale >= 0) {

@@ -8,8 +8,10 @@
 static Workspace exactly(int64_t bytes) { return (Workspace){bytes, bytes}; }
 
 // cuda: what cuBLASLt is offered; its documentation asks for 32 MiB on Hopper, and it makes do with less. host:
-// nothing, narrower factors are converted a tile at a time in memory of each thread.
-static Workspace workspace_gemm(const Op *o HD_UNUSED, bool cuda) { return (Workspace){0, cuda ? 32 << 20 : 0}; }
+// nothing, narrower factors are converted a tile at a time in memory of each thread. gemv needs nothing.
+static Workspace workspace_gemm(const Op *o, bool cuda) {
+    return (Workspace){0, cuda && !hd_has(&o->attrs, A_IMPL) ? 32 << 20 : 0};
+}
 
 // Partial sums of a kernel's column results: an f32 row for each hd_partial_rows of the iteration space (see
 // passes/fuse/fuse.c).

@@ -32,7 +32,7 @@ void hd_set_alignment(Op *o) {
     hd_unset(&o->attrs, A_ALIGN);
     if (bytes == HD_WIDE) return;
     hd_set_int(cx, &o->attrs, A_ALIGN, bytes);
-    if (!hd_has(&o->attrs, A_IMPL)) return;
+    if (!hd_op_is(o, TRAIT_ATTENTION) || !hd_has(&o->attrs, A_IMPL)) return;
     hd_set_word(cx, &o->attrs, A_IMPL, hd_intern(cx, "generated"));
     hd_unset(&o->attrs, A_ELSE);
 }

@@ -135,6 +135,15 @@ static void select_attention(Select *s, Op *o) {
     hd_set_word(cx, &o->attrs, fits ? A_ELSE : A_IMPL, hd_intern(cx, own));
 }
 
+// One row, as of a token that is written: the time of a product is that of reading the matrix, for which the library's
+// tiles leave most of the device idle.
+static void select_gemv(Select *s, Op *o) {
+    const Product p = hd_product(o);
+    if (s->cuda && p.m == 1 && !p.ta && p.batches == 1 && !hd_has(&o->attrs, A_SCALED) &&
+        !hd_has(&o->attrs, A_INTO) && hd_dtype_in_f32(o->in[0]->type->dtype))
+        hd_set_word(s->m->cx, &o->attrs, A_IMPL, hd_intern(s->m->cx, "gemv"));
+}
+
 static bool has_destination(const Op *o) { // a result that may be written straight into a buffer
     return o->kind == OP_MATMUL || o->kind == OP_BMM || (o->kind == OP_EMBEDDING_GRAD && o->n_out);
 }
@@ -156,6 +165,7 @@ static void select_func(Select *s) {
     s->uses = hd_uses(s->f, s->cx->scratch);
     for (Op *o = s->f->first; o; o = o->next) {
         if (hd_op_is(o, TRAIT_ATTENTION)) select_attention(s, o);
+        if (o->kind == OP_GEMM) select_gemv(s, o);
         if (hd_op_is(o, TRAIT_LOSS) && hd_is_backward(o)) select_cross_entropy_grad(s, o);
         int64_t bytes = hd_workspace(o, s->cuda).good;
         if (bytes) hd_set_int(s->m->cx, &o->attrs, A_WORKSPACE_BYTES, bytes);

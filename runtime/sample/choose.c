@@ -2,6 +2,7 @@
 // equal tokens, with the same C library (`exp`).
 #include "runtime/sample/choose.h"
 #include "runtime/random.h"
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -12,13 +13,18 @@ double hd_choose_at(uint64_t seed, uint64_t index) {
     return (double)(((uint64_t)word[0] << 32 | word[1]) >> 11) * 0x1p-53;
 }
 
+// The first of the largest; -1 where one is not finite. A vocabulary is long: both loops are made to be vectorised.
 static int64_t largest(int64_t n, const float *logits) {
-    int64_t best = 0;
+    float most = n > 0 ? logits[0] : 0;
+    int bad = 0;
     for (int64_t i = 0; i < n; i++) {
-        if (!isfinite(logits[i])) return -1;
-        if (logits[i] > logits[best]) best = i;
+        bad |= !(fabsf(logits[i]) <= FLT_MAX);
+        most = logits[i] > most ? logits[i] : most;
     }
-    return best;
+    if (bad) return -1;
+    int64_t best = 0;
+    while (best < n && logits[best] != most) best++;
+    return best < n ? best : 0;
 }
 
 static int by_share(const void *x, const void *y) { // the likeliest first

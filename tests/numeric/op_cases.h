@@ -194,6 +194,14 @@ static const OpCase op_cases[] = {
      "(%a: $[48,33], %b: $[40,48]) -> $[33,40] {\n  %0 = matmul %a, %b {ta, tb} : $[33,40]\n  return %0\n}"},
     {CASE_TRAIN,
      "(%a: $[200,600], %b: $[520,600]) -> $[200,520] {\n  %0 = matmul %a, %b {tb} : $[200,520]\n  return %0\n}"},
+    // one row: by vectors, one by one, over more than a turn of a warp, with a bias
+    {CASE_TRAIN, "(%a: $[1,40], %b: $[24,40], %c: $[24]) -> $[1,24] {\n  %0 = matmul %a, %b {tb} : $[1,24]\n  %1 = "
+                 "broadcast %c : $[1,24]\n  %2 = add %0, %1 : $[1,24]\n  return %2\n}"},
+    {CASE_TRAIN, "(%a: $[1,1,1300], %b: $[19,1300]) -> $[1,1,19] {\n  %0 = matmul %a, %b {tb} : $[1,1,19]\n  "
+                 "return %0\n}"},
+    {CASE_TRAIN, "(%a: $[1,333], %b: $[333,72], %c: $[72]) -> $[1,72] {\n  %0 = matmul %a, %b : $[1,72]\n  %1 = "
+                 "broadcast %c : $[1,72]\n  %2 = add %0, %1 : $[1,72]\n  return %2\n}"},
+    {CASE_TRAIN, "(%a: $[1,7], %b: $[7,21]) -> $[1,21] {\n  %0 = matmul %a, %b : $[1,21]\n  return %0\n}"},
     {CASE_TRAIN, "(%a: $[40,24], %b: $[32,24], %c: $[32]) -> $[40,32] {\n  %0 = matmul %a, %b {tb} : $[40,32]\n  %1 = "
                  "add %0, %c : $[40,32]\n  return %1\n}"},
     {CASE_TRAIN, "(%a: $[40,24], %b: $[32,24], %c: $[32]) -> $[40,32] {\n  %0 = matmul %a, %b {tb} : $[40,32]\n  %1 = "

@@ -250,6 +250,22 @@ CASES = {
     "two_warps_write_one_place": (1, 64, 0, """
         __shared__ unsigned s;
         if (threadIdx.x == 3 || threadIdx.x == 40) s = threadIdx.x;""", RACE + "shared memory"),
+    "a_byte_of_each_thread": (1, 64, 0, """
+        __shared__ unsigned s[16];
+        if (threadIdx.x < 16) s[threadIdx.x] = 0;
+        __syncthreads();
+        ((unsigned char *)s)[threadIdx.x] = (unsigned char)threadIdx.x;
+        __syncthreads();
+        if (threadIdx.x < 16) p[threadIdx.x] = s[threadIdx.x];""", [0x03020100, 0x07060504]),
+    "a_byte_of_another_thread": (1, 64, 0, """
+        __shared__ unsigned s[16];
+        ((unsigned char *)s)[threadIdx.x] = (unsigned char)threadIdx.x;
+        __syncwarp();
+        ((unsigned char *)s)[threadIdx.x ^ 32] = 1;""", RACE + "shared memory"),
+    "a_pair_and_a_byte_of_it": (1, 64, 0, """
+        __shared__ unsigned s[16];
+        if (threadIdx.x == 1) ((unsigned char *)s)[1] = 7;
+        if (threadIdx.x == 40) s[0] = 9;""", RACE + "shared memory"),
     "in_place_of_another_thread": (1, 64, 0, "p[threadIdx.x] = p[(threadIdx.x + 1) % 64];", RACE + "memory"),
     "mbarrier_of_a_warp": (1, 64, 0, """
         __shared__ unsigned long long m;

@@ -18,6 +18,10 @@ struct Who { // makes an access
     bool atomic, thread; // thread: what it did before is ordered by itself
     const Seen *seen;
 };
+// A pair of bytes has a cell, which is right as long as no access ends inside a pair. From the first one that does, both
+// bytes of a pair have cells of their own as well, at SINGLE | address, for all accesses.
+const uint64_t SINGLE = 1ull << 63;
+bool single;
 Cells global;
 std::unordered_map<const void *, Elsewhere> flags; // what is known to who reads there atomically
 const Errand *errand;                              // that asks for what is touched
@@ -100,8 +104,17 @@ std::string place_of(const void *code) {
          a_writes ? "written" : "read", actor_name(a.block, a.actor).c_str(), place_of(a.code).c_str());
 }
 
+// Nothing in the cell is of the same time as this access.
+void check(const Cell &c, const Who &w, bool writes, uint64_t at, const void *code) {
+    if (!before(c.write, w)) race(c.write, true, w, writes, at, code);
+    if (!writes) return;
+    if (!before(c.read, w)) race(c.read, false, w, true, at, code);
+    if (c.reads)
+        for (const Access &r : *c.reads)
+            if (!before(r, w)) race(r, false, w, true, at, code);
+}
 void read(Cell &c, const Who &w, const Access &me, uint64_t at) {
-    if (!before(c.write, w)) race(c.write, true, w, false, at, me.code);
+    check(c, w, false, at, me.code);
     if (!c.read.clock || (c.read.actor == me.actor && c.read.block == me.block) || before(c.read, w)) {
         c.read = me;
         return;
@@ -119,11 +132,7 @@ void read(Cell &c, const Who &w, const Access &me, uint64_t at) {
     c.reads->push_back(me);
 }
 void write(Cell &c, const Who &w, const Access &me, uint64_t at) {
-    if (!before(c.write, w)) race(c.write, true, w, true, at, me.code);
-    if (!before(c.read, w)) race(c.read, false, w, true, at, me.code);
-    if (c.reads)
-        for (const Access &r : *c.reads)
-            if (!before(r, w)) race(r, false, w, true, at, me.code);
+    check(c, w, true, at, me.code);
     c.reads.reset();
     c.read = {};
     c.write = me;
@@ -138,9 +147,17 @@ void touch_as(const Who &w, const void *of, size_t bytes, bool writes, const voi
     const uint64_t from = shared ? (uint64_t)(p - b->memory.bytes) : (uint64_t)(uintptr_t)p;
     Cells &cells = shared ? b->actors.shared : global;
     const Access me = {w.block, w.clock, w.actor, w.atomic, code};
-    for (uint64_t i = from / 2; i <= (from + bytes - 1) / 2; i++)
-        if (writes) write(cells.at(i), w, me, i * 2);
-        else read(cells.at(i), w, me, i * 2);
+    const auto touch = [&](uint64_t number, uint64_t at) {
+        if (writes) write(cells.at(number), w, me, at);
+        else read(cells.at(number), w, me, at);
+    };
+    for (uint64_t i = from / 2; i <= (from + bytes - 1) / 2; i++) {
+        const bool low = 2 * i >= from, high = 2 * i + 1 < from + bytes;
+        if (low && high) touch(i, i * 2);
+        else check(cells.at(i), w, writes, i * 2, code), single = true;
+        if (low && single) touch(SINGLE | 2 * i, 2 * i);
+        if (high && single) touch(SINGLE | (2 * i + 1), 2 * i + 1);
+    }
 }
 Who this_thread(bool atomic) {
     return {self->block->number, self->witness.clock, (uint16_t)self->number, atomic, true, &self->witness.seen};
@@ -197,6 +214,7 @@ void races_launch() {
     const char *chosen = getenv("FAKE_CUDA_SIMT_RACES");
     races = chosen && atoi(chosen);
     global = Cells();
+    single = false;
     flags.clear();
 }
 

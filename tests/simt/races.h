@@ -11,8 +11,7 @@
 // chapter 8).
 //
 // What it cannot see: of more than 16 reads of a place that nothing orders only 16 are kept for the next write, the
-// first ones and the last one; bytes are taken in pairs; a thread's operands of a matrix instruction are read by the
-// last lane that comes to it.
+// first ones and the last one; a thread's operands of a matrix instruction are read by the last lane that comes to it.
 #ifndef TESTS_SIMT_RACES_H
 #define TESTS_SIMT_RACES_H
 #include <cstddef>
@@ -57,7 +56,7 @@ struct Access { // the last one of some kind; clock 0: none
     bool atomic;
     const void *code;
 };
-struct Cell { // of two bytes
+struct Cell { // of two bytes, or of one
     Access write, read;
     std::unique_ptr<std::vector<Access>> reads; // more, of other actors, that nothing orders
 };

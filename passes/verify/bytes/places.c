@@ -292,7 +292,7 @@ static void check_implementation(PlanCheck *c, const Op *o) {
     else if (hd_alignment(o) < align)
         hd_plan_wrong(c, o, o->span, "relies on addresses at multiples of %lld bytes; they are at multiples of %d",
                       ll(align), hd_alignment(o));
-    if (strcmp(impl, "generated") && align < HD_WIDE)
+    if (hd_op_is(o, TRAIT_ATTENTION) && strcmp(impl, "generated") && align < HD_WIDE)
         hd_plan_wrong(c, o, o->span, "runs on %s, which needs addresses at multiples of %d bytes", impl, HD_WIDE);
     const char *other = hd_word(&o->attrs, A_ELSE, "");
     if ((!strncmp(impl, "wgmma", 5) || !strcmp(other, "wgmma")) && hd_target_arch(c->m).arch != 90)
