@@ -27,15 +27,26 @@ DType hd_program_state_type(const Emit *e) {
     return TY_F32;
 }
 
+static const char *state_name(const Symbol *s) {
+    const char *dot = strrchr(s->name, '.');
+    return dot ? dot + 1 : s->name;
+}
+
+int hd_program_average(const Emit *e) {
+    const Symbol *b = e->m->symbols, *s;
+    while (b && (b->kind != SYM_BUCKET || stateless(b))) b = b->next;
+    for (int i = 0; b && (s = hd_state(e->m, &b->attrs, i)); i++)
+        if (!strcmp(state_name(s), HD_AVERAGE)) return i + 1;
+    return 0;
+}
+
 int hd_program_states(Emit *e) {
     const Symbol *b = e->m->symbols, *s;
     int n = 0;
     while (b && (b->kind != SYM_BUCKET || stateless(b))) b = b->next;
-    for (; b && (s = hd_state(e->m, &b->attrs, n)); n++) {
-        const char *dot = strrchr(s->name, '.');
+    for (; b && (s = hd_state(e->m, &b->attrs, n)); n++)
         hd_printf(e->c, "%s%s", n ? ", " : "static const char *const states[] = {", // of the optimizer
-                  hd_emit_quoted(e, dot ? dot + 1 : s->name));
-    }
+                  hd_emit_quoted(e, state_name(s)));
     if (n) hd_puts(e->c, "};\n\n");
     return n;
 }

@@ -112,6 +112,7 @@ void hd_emit_math(Out *o, const char *name, size_t n, PreludeKind kind, bool f64
 void hd_program_guarded(Emit *e, Out *fields);
 int hd_program_buckets(Emit *e); // prints the table; how many there are
 DType hd_program_state_type(const Emit *e); // of all states
+int hd_program_average(const Emit *e); // HdProgram.average
 int hd_program_states(Emit *e);  // likewise, the names of the optimizer's states, which all buckets have
 
 // --- the program around the functions (program.c)

@@ -14,6 +14,7 @@
 // those of the enumeration and then the states, by name; its results the weights and the states. `gradient` is
 // multiplied by the clip factor, which also takes out the scale of the loss; `decay` is 0 where no weight decay
 // applies; correction K is 1 - beta^step of number K of `betas`.
+// The state HD_AVERAGE begins as the weights, any other as 0.
 // A kernel whose first argument is `total` is the rule of a buffer: it has no states, and `total` is what a step adds
 // up for the element, as it is; NaN in a step that is skipped.
 enum {
@@ -25,6 +26,7 @@ enum {
     OPT_CORRECTION2,
     OPT_STATE // the first
 };
+#define HD_AVERAGE "ema"
 const char *hd_optimizer_argument(int i); // "gradient"
 Func *hd_optimizer(const Module *m);      // the kernel of parameters; NULL: the module has none
 bool hd_is_rule(const Func *k);           // whether a kernel of kind optimizer is the rule of a buffer

@@ -216,6 +216,7 @@ typedef struct {
     int n_buckets, n_states;
     const char *const *states; // names of the optimizer's, which every bucket has
     HdDtype state_dtype; // of all of them
+    int average; // the state, from 1, that is an average of the weights and begins as they do; 0: none is
     const HdBucket *buckets;
     int n_params;
     const HdParam *params;

@@ -36,7 +36,7 @@ const char hd_prelude[] =
     "  precision { compute = f32; fp8 none { except none; scale = row; backward = compute; weight_grads = compute; } "
     "master = f32; grad = f32; reduce = f32; moments = f32; }\n"
     "  optimizer adamw { lr = constant(" TEXT(HD_DEFAULT_LR) "); betas = " TEXT(HD_DEFAULT_BETA1) ", "
-    TEXT(HD_DEFAULT_BETA2) "; eps = " TEXT(HD_DEFAULT_EPS) "; momentum = 0.9; nesterov = 0; "
+    TEXT(HD_DEFAULT_BETA2) "; eps = " TEXT(HD_DEFAULT_EPS) "; momentum = 0.9; nesterov = 0; ema = 0; "
     "weight_decay = " TEXT(HD_DEFAULT_WEIGHT_DECAY) "; }\n"
     "}\n"
     "schedule defaults {\n"

@@ -69,6 +69,20 @@ void hd_optimizer_keep(Front *f, Span s, int n, Value **out) {
     }
 }
 
+// train.optimizer.ema: one more state, the average of the weights, which moves towards them by the share 1 - ema.
+// Result: how many there are now.
+static int follow(Front *f, Span s, int n, Value **out) {
+    const double kept = hd_settings_number(f, "ema");
+    const Type *number = hd_type(f->cx, TY_F32, 0, NULL);
+    if (kept == 0) return n;
+    Value *const average = hd_arg_add(f->func, number, HD_AVERAGE);
+    Value *const ahead = hd_emit(f, s, OP_SUB, 2, (Value *[]){out[0], average}, NULL, NULL);
+    Value *const share = hd_emit_const(f, s, 1 - kept, number);
+    Value *const step = hd_emit(f, s, OP_MUL, 2, (Value *[]){share, ahead}, NULL, NULL);
+    out[n] = hd_emit(f, s, OP_ADD, 2, (Value *[]){average, step}, NULL, NULL);
+    return n + 1;
+}
+
 bool hd_lower_optimizer(Front *f) {
     const Node *file = hd_parse_source(f->cx, PARSE_FILE, "optimizers", texts, strlen(texts), 1), *fn = NULL;
     const char *name = hd_settings_word(f, A_OPTIMIZER);
@@ -85,10 +99,10 @@ bool hd_lower_optimizer(Front *f) {
     f->frame = &frame;
     bind(f, fn, args);
     const Val v = hd_lower_call(f, fn, args);
-    Value *out[1 + HD_MAX_STATES];
-    const int n = v.kind == VAL_LIST ? v.n : 1;
+    Value *out[2 + HD_MAX_STATES];
+    int n = v.kind == VAL_LIST ? v.n : 1;
     for (int k = 0; k < n && k <= HD_MAX_STATES; k++) out[k] = v.kind == VAL_LIST ? v.list[k].tensor : v.tensor;
-    if (v.kind != VAL_BAD) hd_optimizer_keep(f, fn->span, n, out);
+    if (v.kind != VAL_BAD) n = follow(f, fn->span, n, out), hd_optimizer_keep(f, fn->span, n, out);
     f->frame = NULL;
     hd_append(f->func, hd_op_new(f->func, OP_RETURN, n, out));
     for (Op *o = f->func->first; o; o = o->next) o->loc = (Loc){0}, o->span = (Span){0};

@@ -417,7 +417,7 @@ static bool takes(const Front *f, const SettingRow *row) {
     for (size_t i = 0; i < sizeof some / sizeof *some; i++)
         if (row->attr == some[i])
             return hd_optimizer_takes(f, row->attr == A_BETAS ? "beta1" : strrchr(row->path, '.') + 1);
-    return true;
+    return row->attr != A_EMA || hd_settings_number(f, "ema") > 0;
 }
 
 // A state that keeps the share b of itself each step and is rounded to bf16, by at most 2^-8 of itself each time, is
@@ -426,6 +426,9 @@ static bool moments_hold(Front *f) {
     static const double most = 0.96;
     const Settings *set = f->settings;
     const Setting *moments = &set->at[row_of(A_MOMENTS)], *betas = &set->at[row_of(A_BETAS)];
+    if (!strcmp(moments->word, "bf16") && hd_settings_number(f, "ema") > 0)
+        return hd_front_error(f, set->at[row_of(A_EMA)].span, "train.optimizer.ema keeps an average of the weights in "
+                              "f32 beside the moments, which are bf16: choose moments = f32, or ema = 0");
     const bool pair = takes(f, &rows[row_of(A_BETAS)]);
     double kept = pair ? betas->pair[0] : hd_val_number(set->at[row_of(A_MOMENTUM)].v);
     if (pair && betas->pair[1] > kept) kept = betas->pair[1];

@@ -55,8 +55,8 @@ static bool collect(HdExec *x, const HdParam *q, HdRole role, int64_t first, int
     return true;
 }
 
-// all: fn sees every element of every parameter, on rank 0, until it returns false. The pieces are sent to the end all
-// the same, so that no rank waits for ever.
+// all: fn sees every element of every parameter, on rank 0, until it returns false; of one that has no such role, its
+// weights. The pieces are sent to the end all the same, so that no rank waits for ever.
 static bool stream(HdExec *x, HdRole role, HdPieceFn *fn, void *data) {
     const HdProgram *p = x->program;
     float *v = malloc(2 * sizeof *v * HD_PIECE);
@@ -68,7 +68,8 @@ static bool stream(HdExec *x, HdRole role, HdPieceFn *fn, void *data) {
     for (int k = 0; v && k < p->n_params; k++)
         for (int64_t at = 0, count = hd_whole(p, &p->params[k]).count; at < count; at += HD_PIECE) {
             const int64_t left = count - at, n = left < HD_PIECE ? left : HD_PIECE;
-            if (!collect(x, &p->params[k], role, at, n, v, v + HD_PIECE)) {
+            const HdParam *q = &p->params[k];
+            if (!collect(x, q, hd_saves(p, q, (int)role) ? role : HD_MASTER, at, n, v, v + HD_PIECE)) {
                 free(v);
                 return false;
             }
@@ -123,11 +124,11 @@ static bool begin_export(const HdProgram *p, StWriter *w, const char *path, HdDt
     return true;
 }
 
-bool hd_state_export(HdExec *x, const char *path, HdDtype dtype) {
+bool hd_state_export(HdExec *x, const char *path, HdDtype dtype, bool averaged) {
     Export e = {.dtype = dtype};
     const bool writer = x->world->rank == 0;
     if (!hd_world_agree(x->world, !writer || begin_export(x->program, &e.w, path, dtype))) return false;
-    const bool ok = stream(x, HD_MASTER, export_piece, &e);
+    const bool ok = stream(x, averaged ? hd_average_role(x->program) : HD_MASTER, export_piece, &e);
     free(e.whole);
     if (!writer) return ok;
     if (!ok) e.w.failed = true; // hd_fail was called already

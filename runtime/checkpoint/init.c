@@ -20,10 +20,12 @@ static HdDraw draw_of(const HdProgram *p, int k, HdSpan s, int64_t seed) {
 
 static bool draw_there(HdExec *x, int64_t seed) {
     const HdProgram *p = x->program;
+    HdRole roles[HD_WEIGHT_ROLES];
+    const int count = hd_weight_roles(p, roles);
     for (int k = 0; k < p->n_params; k++)
-        for (int i = 0; i < HD_WEIGHT_ROLES; i++) {
+        for (int i = 0; i < count; i++) {
             const HdParam *q = &p->params[k];
-            const HdRole role = hd_weight_roles[i];
+            const HdRole role = roles[i];
             const HdSpan s = hd_span(x, q, role);
             const HdDtype dtype = hd_stored_as(p, &p->buckets[q->bucket], role);
             for (int64_t at = 0; at < s.count;) {

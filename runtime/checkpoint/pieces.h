@@ -19,8 +19,11 @@ typedef enum {
 static inline int hd_saved_roles(const HdProgram *p) { return HD_STATE + p->n_states; }
 // A frozen parameter and a buffer have no states, and are saved as they are stored.
 bool hd_saves(const HdProgram *p, const HdParam *q, int role);
-enum { HD_WEIGHT_ROLES = 3 };
-extern const HdRole hd_weight_roles[HD_WEIGHT_ROLES]; // master, compute and next: those that hold the same values
+static inline HdRole hd_average_role(const HdProgram *p) { return (HdRole)(HD_STATE + p->average - 1); } // of average
+enum { HD_WEIGHT_ROLES = 4 };
+// Those that hold the same values at the start: master, compute, next, and the average where there is one. Result: how
+// many.
+int hd_weight_roles(const HdProgram *p, HdRole roles[HD_WEIGHT_ROLES]);
 // The name of a parameter's or bucket's tensor in a checkpoint: NAME, moment1.NAME
 const char *hd_saved_name(const HdProgram *p, int role, const char *of, char *name, size_t size);
 
@@ -57,10 +60,9 @@ bool hd_each_piece(HdExec *x, HdRole role, HdPieceFn *fn, void *data);
 // The same on several threads at once, in any order. The failure is that of the first piece that has one.
 bool hd_spread_pieces(HdExec *x, HdRole role, HdPieceFn *fn, void *data);
 
-// Stores elements [first, first+n) of a parameter in the master, compute and next weights, as far as this rank has
-// them.
 // Into the arena, rounded to `dtype`.
 bool hd_write_as(HdExec *x, HdDtype dtype, int64_t offset, const float *v, int64_t n);
+// Stores elements [first, first+n) of a parameter in all that hold weights at the start, as far as this rank has them.
 bool hd_put_weights(HdExec *x, const HdParam *q, int64_t first, int64_t n, const float *v);
 
 // DIR/NAME; false after hd_fail: too long

@@ -23,6 +23,7 @@ typedef struct {
     const char *dir;
     HdManifest parts; // folder == NULL: everything is in `main`
     const char *with; // of --resume-with
+    bool averaged;    // the average of the weights takes their place
     HdDifferences differences;
     StFile *shard;
     bool *opened; // those that this rank needs
@@ -210,16 +211,27 @@ static bool floats(Source *s, const HdProgram *p, int role, int k, int64_t first
     return true;
 }
 
+static bool is_average(const HdProgram *p, int role) { return p->average && role == (int)hd_average_role(p); }
+
+// Whether the checkpoint has that role, and it means the same here.
+static bool holds(const Source *s, const HdProgram *p, int role) {
+    if (role == HD_MASTER) return true;
+    return !s->differences.optimizer && !(s->differences.average && is_average(p, role));
+}
+
 typedef struct { Source *s; int role; } Resume;
 
 static bool resume_piece(HdExec *x, int k, int64_t first, int64_t n, float *v, void *data) {
     const Resume *r = data;
     const HdParam *q = &x->program->params[k];
-    const bool fresh = r->role != HD_MASTER && r->s->differences.optimizer; // another one's state means nothing
+    const bool fresh = !holds(r->s, x->program, r->role);
+    const bool averaged = r->role == HD_MASTER && r->s->averaged && hd_saves(x->program, q, HD_STATE);
+    const int from = averaged ? (int)hd_average_role(x->program) : r->role;
+    if (fresh && is_average(x->program, r->role)) return true; // as the weights, which were written before
     if (fresh) memset(v, 0, sizeof *v * (size_t)n);
     for (int64_t at = 0; !fresh && at < n;) {
         const HdSpan run = hd_whole_run(x->program, q, hd_part(x->program, q, x->world->rank), first + at, n - at);
-        if (!floats(r->s, x->program, r->role, k, run.first, run.count, v + at)) return false;
+        if (!floats(r->s, x->program, from, k, run.first, run.count, v + at)) return false;
         at += run.count;
     }
     if (r->role == HD_MASTER) return hd_put_weights(x, q, first, n, v);
@@ -227,14 +239,14 @@ static bool resume_piece(HdExec *x, int k, int64_t first, int64_t n, float *v, v
     return hd_write_as(x, dtype, hd_place(x, q, (HdRole)r->role, first), v, n);
 }
 
-static bool file_fits(const StFile *f, const HdProgram *p, int first, int end) { // in these roles
+static bool file_fits(const Source *s, const HdProgram *p, int first, int end) { // in these roles
     for (int k = 0; k < p->n_params; k++)
         for (int r = first; r < end; r++) {
             char name[512];
-            if (!hd_saves(p, &p->params[k], r)) continue;
+            if (!hd_saves(p, &p->params[k], r) || !holds(s, p, r)) continue;
             hd_saved_name(p, r, p->params[k].name, name, sizeof name);
             const HdParam whole = hd_whole(p, &p->params[k]);
-            if (!hd_tensor_fits(f, &whole, name)) return false;
+            if (!hd_tensor_fits(&s->main, &whole, name)) return false;
         }
     return true;
 }
@@ -247,14 +259,17 @@ static bool acceptable(Source *s, const HdProgram *p) {
         return hd_fail("%s is not a checkpoint of this program (to start from its weights, use --init)", f->path);
     if (manifest && !undamaged(f, f->path)) return false; // before it names other files
     if (!manifest && !(s->main_check = check_of(s, f, f->path, WHOLE))) return false;
-    if (!(manifest ? hd_manifest_fits(f, p) : file_fits(f, p, HD_MASTER, HD_STATE))) return false;
+    if (!(manifest ? hd_manifest_fits(f, p) : file_fits(s, p, HD_MASTER, HD_STATE))) return false;
     if (hd_count_of(f, "step", INT32_MAX) < 0 || hd_count_of(f, "seed", INT64_MAX) < 0 ||
         hd_count_of(f, "data_tokens", INT64_MAX) < 0 || sequences_of(f, p) < 0 || optimizer_start_of(f) < 0)
         return hd_fail("%s: its step, seed, data_tokens, sequences or optimizer_start is not a number that this "
                        "program can continue from",
                        f->path);
     if (!hd_settings_fit(f, p, s->with, &s->differences)) return false;
-    return manifest || s->differences.optimizer || file_fits(f, p, HD_STATE, hd_saved_roles(p));
+    if (s->averaged && !holds(s, p, (int)hd_average_role(p)))
+        return hd_fail("--weights=ema: %s holds no average of its weights for this program; leave the option out, or "
+                       "resume with the train block that it was written with", f->path);
+    return manifest || file_fits(s, p, HD_STATE, hd_saved_roles(p));
 }
 
 static bool open_state(HdExec *x, Source *s) { // everything that read_state needs
@@ -343,9 +358,9 @@ static void tell_choices(const StFile *f, const HdExec *x) {
 
 // Opens everything, and reads it where all ranks have opened one and the same checkpoint. Result: REPLACED: another
 // run has replaced it meanwhile; READ: *ok says whether all is well; else after hd_fail.
-static int resume_once(HdExec *x, const char *dir, const char *path, const char *with, Progress *at, bool *ok,
-                       unsigned char id[16]) {
-    Source s = {.dir = dir, .with = with};
+static int resume_once(HdExec *x, const char *dir, const char *path, const HdResumeRules *rules, Progress *at,
+                       bool *ok, unsigned char id[16]) {
+    Source s = {.dir = dir, .with = rules->with, .averaged = rules->averaged};
     memset(id, 0, 16);
     *ok = hd_st_open(&s.main, path);
     if (*ok) id_of(&s.main, id);
@@ -370,7 +385,8 @@ static int resume_once(HdExec *x, const char *dir, const char *path, const char 
 // A run beside this one may replace the checkpoint before all ranks have opened it, and remove its shards. The ranks
 // begin again until they have one and the same open. Reading that takes however long it takes: what is open stays.
 // Ranks that have different ones and see no change are in different folders, or their file systems lag behind.
-bool hd_state_resume(HdExec *x, const char *name, const char *with, Progress *at) {
+bool hd_state_resume(HdExec *x, const char *name, const HdResumeRules *rules, Progress *at) {
+    static const HdResumeRules none = {0};
     const double patience = 30, lag = 5; // seconds: while the checkpoint changes, and while it does not
     enum { NO, CHANGING, STILL };
     char dir[PATH], path[PATH];
@@ -381,7 +397,7 @@ bool hd_state_resume(HdExec *x, const char *name, const char *with, Progress *at
     for (int i = 0;; i = !i) {
         bool ok;
         hd_checkpoint_find(name, dir, path); // one that is not there is an error of opening it
-        if (resume_once(x, dir, path, with, at, &ok, id[i]) != REPLACED) return ok;
+        if (resume_once(x, dir, path, rules ? rules : &none, at, &ok, id[i]) != REPLACED) return ok;
         const int other = hd_world_most(x->world, memcmp(id[0], id[1], sizeof *id) != 0);
         const double now = hd_now();
         if (other > 0) changed = now;

@@ -40,6 +40,7 @@ static const struct { const char *attr, *name, *absent; } rows[] = {
     {"eps", "optimizer.eps", NULL},
     {"momentum", "optimizer.momentum", NULL},
     {"nesterov", "optimizer.nesterov", NULL},
+    {"ema", "optimizer.ema", "0"},
     {"weight_decay", "optimizer.weight_decay", NULL},
     {"groups", "optimizer.group", NULL},
 };
@@ -162,6 +163,7 @@ static void compare(const char *name, const Setting *theirs, const Setting *ours
     c->d->batch |= !strcmp(name, "batch");
     c->d->seed |= !strcmp(name, "seed");
     c->d->optimizer |= !strcmp(name, "optimizer") || !strcmp(name, "frozen"); // other parameters have states
+    c->d->average |= !strcmp(name, "optimizer.ema") && theirs->value_n == 1; // they have none: 0
     if (hd_setting_may_change(c->with, name)) return;
     c->d->refused++;
     snprintf(text, sizeof text, "%s = %.*s there, %.*s in this program", short_name(name), theirs->value_n,
@@ -229,6 +231,8 @@ void hd_settings_tell(const StFile *f, const HdProgram *p, const HdDifferences *
     if (d->optimizer)
         hd_say(stderr, "note: the optimizer begins anew: its moments are 0 and its steps are counted from 1, so that "
                        "warmup and schedule begin again\n");
+    if (p->average && (d->optimizer || d->average))
+        hd_say(stderr, "note: the average of the weights begins as the weights of the checkpoint\n");
 }
 
 void hd_settings_each(const char *train, HdEachSetting *fn, void *data) {

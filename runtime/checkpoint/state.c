@@ -7,7 +7,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-const HdRole hd_weight_roles[HD_WEIGHT_ROLES] = {HD_MASTER, HD_COMPUTE, HD_NEXT};
+int hd_weight_roles(const HdProgram *p, HdRole roles[HD_WEIGHT_ROLES]) {
+    int n = 0;
+    roles[n++] = HD_MASTER;
+    roles[n++] = HD_COMPUTE;
+    roles[n++] = HD_NEXT;
+    if (p->average) roles[n++] = hd_average_role(p);
+    return n;
+}
 
 const char *hd_saved_name(const HdProgram *p, int role, const char *of, char *name, size_t size) {
     if (role == HD_MASTER) snprintf(name, size, "%s", of);
@@ -120,8 +127,9 @@ bool hd_write_as(HdExec *x, HdDtype dtype, int64_t offset, const float *v, int64
 
 bool hd_put_weights(HdExec *x, const HdParam *q, int64_t first, int64_t n, const float *v) {
     const HdBucket *b = bucket(x, q);
-    for (int i = 0; i < HD_WEIGHT_ROLES; i++) {
-        const HdRole role = hd_weight_roles[i];
+    HdRole roles[HD_WEIGHT_ROLES];
+    for (int i = 0, count = hd_weight_roles(x->program, roles); i < count; i++) {
+        const HdRole role = roles[i];
         const HdSpan here = common(hd_span(x, q, role), (HdSpan){first, n});
         if (!here.count) continue;
         const int64_t place = hd_place(x, q, role, here.first);

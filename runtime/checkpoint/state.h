@@ -27,8 +27,9 @@ typedef struct {
     int64_t seed;         // of the initialisers
 } HdInitRules;
 bool hd_state_import(HdExec *x, const char *path, const HdInitRules *rules); // rules NULL: none
-// --export; all. dtype: of every tensor of the file, F32, BF16 or F16; values are rounded to nearest even
-bool hd_state_export(HdExec *x, const char *path, HdDtype dtype);
+// --export; all. dtype: of every tensor of the file, F32, BF16 or F16; values are rounded to nearest even. averaged: of
+// weights that have an average, that one
+bool hd_state_export(HdExec *x, const char *path, HdDtype dtype, bool averaged);
 // all. lock: rank 0's on the folder; NULL: none. Nothing is replaced or removed once another process has it.
 bool hd_state_save(HdExec *x, const char *dir, const HdLock *lock, const Progress *at);
 
@@ -54,8 +55,12 @@ bool hd_save_gather(HdSave *s, bool ok);
 bool hd_save_commit(HdSave *s);
 void hd_save_end(HdSave *s);
 // all. Every rank reads the same checkpoint, also while another run replaces it. A rank on which it succeeds returns
-// true although another one fails. name: a folder, or its file (keep.h). with: of --resume-with (settings.h), or NULL
-bool hd_state_resume(HdExec *x, const char *name, const char *with, Progress *at);
+// true although another one fails. name: a folder, or its file (keep.h). rules NULL: none
+typedef struct {
+    const char *with; // of --resume-with (settings.h), or NULL
+    bool averaged;    // --weights=ema: the average takes the place of the weights
+} HdResumeRules;
+bool hd_state_resume(HdExec *x, const char *name, const HdResumeRules *rules, Progress *at);
 // all: rank 0 writes one line per parameter: name and 128-bit hash of its f32 bytes
 bool hd_state_hashes(HdExec *x, FILE *f);
 // Names the first value on this rank that is not finite: its parameter, unit, storage and rank and, after a step, an

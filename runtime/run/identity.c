@@ -42,6 +42,7 @@ static const struct { const char *name; Kind kind; size_t field; } options[] = {
     {"--digest", GIVEN, OF(digest)},
     {"--export", GIVEN, OF(export_to)},
     {"--as", TEXT, OF(as)},
+    {"--weights", TEXT, OF(weights)},
     {"--choices", GIVEN, OF(choices)},
     {"--profile", GIVEN, OF(profile)},
     {"--timeline", GIVEN, OF(timeline)},

@@ -72,6 +72,9 @@ static const struct {
     {"export", "FILE", TEXT, offsetof(Options, export_to), "write the weights as one safetensors file"},
     {"as", "hf", TEXT, offsetof(Options, as),
      "... in a folder with config.json and tokenizer files, which transformers loads"},
+    {"weights", "ema", TEXT, offsetof(Options, weights),
+     "... the average that train.optimizer.ema keeps; of --resume without --steps also for --eval,\n"
+     "                       --sample and --logits"},
     {"export-dtype", "TYPE", DTYPE_OF, offsetof(Options, export_dtype), "... in f32 (default), bf16 or f16"},
     {"val-every", "N", COUNT, offsetof(Options, val_every), "validation loss every N steps (default: at the end)"},
     {"val-batches", "N", BATCHES, offsetof(Options, val_batches),
@@ -273,6 +276,24 @@ static int refuse_writing(const Options *o, const char *argv0) {
     return 0;
 }
 
+// Checks --weights. Returns 0 or 2.
+static int refuse_average(const Options *o, const HdProgram *p, const char *argv0) {
+    if (!o->weights) return 0;
+    if (strcmp(o->weights, "ema")) return refuse("--weights=ema is the only form, unlike ", o->weights, argv0);
+    if (!p->average)
+        return refuse("--weights=ema: this program keeps no average of its weights; heddlec --set "
+                      "train.optimizer.ema=0.999 makes one that does", "", argv0);
+    if (o->steps > 0 && (!o->export_to || o->val.n || writes(o)))
+        return refuse("--weights=ema with --steps=N is of --export alone: a run validates and writes with the weights "
+                      "that it trains; save it, and --resume=DIR without --steps takes the average", "", argv0);
+    if (o->steps <= 0 && !o->resume)
+        return refuse("--weights=ema needs --resume=DIR, a checkpoint with the average", "", argv0);
+    if (o->steps <= 0 && o->save)
+        return refuse("--weights=ema with --save would replace weights that were trained; --export=FILE writes the "
+                      "average, and --init=FILE starts from it", "", argv0);
+    return 0;
+}
+
 // Checks options that belong together or exclude each other. Returns 0 or 2.
 static int combine(const Options *o, int argc, char **argv) {
     static const char *const none = "";
@@ -348,7 +369,7 @@ int hd_options_parse(int argc, char **argv, const HdProgram *p, bool speaks, Opt
         if (set(o, id, optarg)) return 2;
     }
     if (optind < argc) return refuse("options begin with --, unlike ", argv[optind], argv[0]);
-    if (combine(o, argc, argv) || names_settings(o, p)) return 2;
+    if (combine(o, argc, argv) || refuse_average(o, p, argv[0]) || names_settings(o, p)) return 2;
     if (o->choices && p->backend && p->backend->threads)
         return refuse("--choices is for programs of the target cuda; this one is for ", p->target, argv[0]);
     if (o->ranks && o->ranks != hd_ranks(p)) {

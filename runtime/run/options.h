@@ -9,7 +9,7 @@ typedef struct {
     Names data, val, formats, init_ignore, init_rename;
     HdDtype export_dtype;
     const char *log, *tensorboard, *digest, *save, *resume, *resume_with, *init, *init_missing,
-        *export_to, *as, *choices, *profile, *timeline, *logits, *sample, *sample_ids;
+        *export_to, *as, *weights, *choices, *profile, *timeline, *logits, *sample, *sample_ids;
     // ranks: the number asked for; 0: none was
     int64_t steps, seed, save_every, save_seconds, keep, val_every, val_batches, log_every, ranks, tokens, top_k,
         sample_every;

@@ -365,7 +365,8 @@ static bool work(Run *r) {
 }
 
 static bool resume(Run *r) {
-    if (!hd_state_resume(r->x, r->o->resume, r->o->resume_with, &r->at)) return false;
+    const HdResumeRules rules = {r->o->resume_with, r->o->weights && r->o->steps <= 0};
+    if (!hd_state_resume(r->x, r->o->resume, &rules, &r->at)) return false;
     const bool trains = r->o->steps > r->at.step || !hd_sample_wanted(r->o); // else the seed is that of a text
     const bool other_seed = r->o->seed_given && r->o->seed != r->at.seed && trains;
     if (other_seed && !hd_setting_may_change(r->o->resume_with, "seed"))

@@ -254,7 +254,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     make_files(data, size);
     hd_fail("%s", "");
     const char *with = size % 2 ? "all" : NULL; // with it the seed and the optimizer may be others than the file's
-    if (!hd_state_resume(&x, folder, with, &at)) check_message(hd_failure());
+    if (!hd_state_resume(&x, folder, &(HdResumeRules){.with = with}, &at)) check_message(hd_failure());
     else if (!with) check_state(&p, &at);
     hd_fail("%s", "");
     if (!hd_state_import(&x, whole, NULL)) check_message(hd_failure());

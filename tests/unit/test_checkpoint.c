@@ -239,7 +239,7 @@ static int64_t optimizer_start; // what a resumption under it found
 
 static bool resume_settings(Rank *r) {
     Progress at;
-    if (!hd_state_resume(&r->x, "c", resume_with, &at)) return false;
+    if (!hd_state_resume(&r->x, "c", &(HdResumeRules){.with = resume_with}, &at)) return false;
     CHECK(at.step == r->job->at.step && at.sequences == r->job->at.sequences);
     if (!r->x.world->rank) optimizer_start = at.optimizer_start;
     return true;
@@ -316,14 +316,14 @@ TEST(another_optimizer_begins_anew) {
 TEST(an_older_checkpoint_says_less) {
     static const char *const clips[] = {"{clip = 0.5, betas = [0.9, 0.98], batch = 2, optimizer = adamw}",
                                         "{clip = 1.0, betas = [0.9, 0.98], batch = 3, optimizer = adamw}",
-                                        "{clip = 1.0, betas = [0.9, 0.98], batch = 2, optimizer = adamw, ema = 0.9}"};
+                                        "{clip = 1.0, betas = [0.9, 0.98], batch = 2, optimizer = adamw, later = 0.9}"};
     for (int i = 0; i < 2; i++) { // one file, a manifest
         const Mesh *mesh = &meshes[i ? 6 : 0];
         save_settings(mesh, NULL, ADAMW, (Progress){.step = 4, .sequences = 77});
         CHECK(refused_with(with(mesh, "m", clips[0], NULL), "--resume-with=clip (or all)", "only names and shapes"));
         CHECK(!with(mesh, "m", clips[0], "clip") && !with(mesh, "m", ADAMW, NULL));
-        CHECK(refused_with(with(mesh, "m", clips[2], "clip"), "--resume-with=ema", "ema = none there, 0.9 in this"));
-        CHECK(!with(mesh, "m", clips[2], "ema") && !with(mesh, "m", clips[1], "all"));
+        CHECK(refused_with(with(mesh, "m", clips[2], "clip"), "--resume-with=later", "later = none there, 0.9 in"));
+        CHECK(!with(mesh, "m", clips[2], "later") && !with(mesh, "m", clips[1], "all"));
     }
     CHECK(!rename("c/checkpoint.safetensors", "kept"));
     change_manifest("kept", "sequences", NULL);

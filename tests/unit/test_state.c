@@ -27,7 +27,7 @@ TEST(initial_values_do_not_depend_on_the_mesh) {
 // --- whole parameters
 
 static bool hashes(Rank *r) { return hd_state_hashes(&r->x, r->x.world->rank ? NULL : r->job->file); }
-static bool export(Rank *r) { return hd_state_export(&r->x, r->job->path, HD_F32); }
+static bool export(Rank *r) { return hd_state_export(&r->x, r->job->path, HD_F32, false); }
 
 TEST(digests_and_exports_do_not_depend_on_the_mesh) {
     static char first[200000], other[200000];
