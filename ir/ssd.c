@@ -41,3 +41,30 @@ SsdSpace hd_ssd_space(const SsdShape *s) {
     w.all = w.dd + chunks * s->heads;
     return w;
 }
+
+bool hd_ssd_suits_cores(const SsdShape *s) {
+    const bool steps = s->chunk % HD_SSD_TILE == 0 || s->chunk >= s->seq; // of 64 within chunks
+    return s->dtype == TY_BF16 && s->size == 64 && (s->state == 64 || s->state == 128) && steps;
+}
+
+// Enough blocks for the multiprocessors of any GPU to have two each, if there are so many heads.
+static int splits_of(const SsdShape *s, int64_t steps) {
+    enum { ENOUGH = 264 };
+    const int64_t items = s->batch * steps * s->groups, share = s->heads / s->groups;
+    const int64_t most = hd_ceil_div(ENOUGH, items > 0 ? items : 1);
+    return (int)(most < share ? most : share);
+}
+
+SsdCoreSpace hd_ssd_core_space(const SsdShape *s) {
+    const int64_t steps = hd_ceil_div(s->seq, HD_SSD_TILE), heads = s->batch * steps * s->heads;
+    const int64_t states = heads * s->size * s->state / 2;
+    SsdCoreSpace w = {.dt = heads * HD_SSD_TILE, .splits = splits_of(s, steps)};
+    w.states = w.all = 2 * w.dt;
+    if (!s->grad) return w;
+    w.dstates = w.states + states;
+    w.parts = w.dstates + states;
+    w.da = w.parts + (w.splits > 1 ? 2 * w.splits * s->batch * s->seq * s->groups * s->state : 0);
+    w.dd = w.da + heads;
+    w.all = w.dd + heads;
+    return w;
+}

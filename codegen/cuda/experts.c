@@ -171,9 +171,9 @@ static void launch_mma(Emit *e, const Op *o, const Grouped *g) {
         "#define GM_KERNEL %s\n#define GM_T %s\n#define GM_OUT %s\n#define GM_ROWS %lld\n#define GM_GROUPS %lld\n"
         "#define GM_M %lld\n#define GM_N %lld\n#define GM_TB %d\n#define GM_GRAD %d\n",
         g->name, type(o->in[0]), type(o->out[0]), ll(g->rows), ll(g->groups), ll(g->m), ll(g->n), g->tb, g->grad);
-    HD_CUDA_LAUNCH(e, o, g->name, hd_cuda_template(e, "grouped_mma", defines), tiles_down(g) * hd_ceil_div(g->n, WIDE),
-                   1, 256, SHARED, device(e, o->in[0]), device(e, o->in[1]), device(e, o->in[2]),
-                   device(e, o->out[0]));
+    HD_CUDA_LAUNCH(e, o, g->name, hd_cuda_template(e, "mma grouped_mma", defines),
+                   tiles_down(g) * hd_ceil_div(g->n, WIDE), 1, 256, SHARED, device(e, o->in[0]), device(e, o->in[1]),
+                   device(e, o->in[2]), device(e, o->out[0]));
 }
 
 static void launch_wgmma(Emit *e, const Op *o, const Grouped *g) {

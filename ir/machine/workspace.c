@@ -1,6 +1,7 @@
 // The workspace column of ops.def (workspace.h). Each rule says in its comment what is kept there.
 #include "ir/machine/workspace.h"
 #include "ir/base/ints.h"
+#include "ir/machine/arch.h"
 #include "ir/mesh.h"
 #include "ir/shapes.h"
 #include "ir/ssd.h"
@@ -46,14 +47,20 @@ static Workspace workspace_attention_step(const Op *o, bool cuda) {
     return exactly(cuda ? 0 : hd_int(&o->attrs, A_HEADS, 1) * hd_cached_positions(o) * 4);
 }
 
-// cuda: SsdSpace. host, in f32: the states that come into chunks; backward also the gradients of those that leave them,
-// the scores of chunks and their gradients, db, dc and the parts of da and dd (runtime/host/ssd.c).
+bool hd_ssd_on_cores(const Op *o) {
+    const SsdShape s = hd_ssd_shape(o);
+    return hd_ssd_suits_cores(&s) && hd_target_arch(o->func->module).arch == 90;
+}
+
+// cuda: SsdCoreSpace or SsdSpace. host, in f32: the states that come into chunks; backward also the gradients of
+// those that leave them, the scores of chunks and their gradients, db, dc and the parts of da and dd
+// (runtime/host/ssd.c).
 static Workspace workspace_ssd(const Op *o, bool cuda) {
     const SsdShape s = hd_ssd_shape(o);
     const int64_t chunks = s.batch * s.chunks, states = chunks * s.heads * s.size * s.state;
     const int64_t more = 2 * chunks * s.groups * s.chunk * s.chunk + 2 * s.batch * s.seq * s.groups * s.state +
                          2 * chunks * s.heads;
-    if (cuda) return exactly(hd_ssd_space(&s).all * 4);
+    if (cuda) return exactly((hd_ssd_on_cores(o) ? hd_ssd_core_space(&s).all : hd_ssd_space(&s).all) * 4);
     return exactly((s.grad ? 2 * states + more : states) * 4);
 }
 

@@ -66,6 +66,8 @@ MOE = ("examples/moe/olmoe.hd", "layers=1", "dim=32", "heads=2", "seq=48", "inne
        "train.batch=2")
 MASKS = ("tests/run/masks.hd", "train.batch=1")
 SSD = ("tests/run/ssd.hd", "layers=1", "seq=90", "chunk=70", "packed=1", "train.batch=1")
+SSD_CORES = ("tests/run/ssd.hd", "layers=1", "dim=64", "heads=4", "width=64", "seq=150", "chunk=64", "train.batch=1",
+             "train.precision.compute=bf16")
 
 
 def masks(*settings):
@@ -111,6 +113,9 @@ PROGRAMS = {
     "moe_mma": (BF16, "80", (*MOE, "train.precision.compute=bf16")),
     "moe_80": (F32, "80", (*MOE, "train.precision.compute=f32")),
     "ssd": (F32, "80", SSD),
+    # on tensor cores: steps of 64 positions, the last one short, documents, groups of two heads, both widths of a state
+    "ssd_mma": (BF16, "90", (*SSD_CORES, "groups=2", "state=64", "packed=1")),
+    "ssd_mma_128": (BF16, "90", (*SSD_CORES, "groups=1", "state=128")),
     # attention on wgmma: sizes of heads, windows, documents, lengths that fill no tile, a backward pass in one kernel
     "masks_64": masks("dim=256", "seq=300", "window=100", "packed=1"),
     "masks_96": masks("dim=384", "seq=300", "window=100", "packed=1"),

@@ -38,6 +38,7 @@ LIMIT = 100  # seconds of processor time that a mutant may run
 # template: programs whose kernels it makes, tried in turn. "": kernels without a template.
 WGMMA = ["causal_64", "full_64", "documents_64", "window_64", "rounds_64", "masks_128", "causal_128", "masks_64",
          "masks_96", "masks_192", "masks_256"]
+SSD = ["ssd_mma", "ssd_mma_128"]
 MMA = ["gpt2_long", "llama_window", "gpt2_f16"]
 PROGRAMS = {
     "attention_forward": WGMMA, "attention_hopper": WGMMA, "attention_ordered": WGMMA, "attention_wgmma": WGMMA,
@@ -50,7 +51,7 @@ PROGRAMS = {
     "top_k": ["moe"], "top_k_grad": ["moe"], "dispatch": ["moe"], "take": ["moe"], "combine": ["moe"],
     "combine_grad": ["moe"], "grouped": ["moe_80"], "grouped_grad": ["moe_80"], "grouped_mma": ["moe_mma"],
     "grouped_wgmma": ["moe"],
-    "ssd": ["ssd"],
+    "ssd": ["ssd"], "ssd_mma": SSD, "ssd_mma_forward": SSD, "ssd_mma_grad": SSD, "mma": ["moe_mma", *SSD],
     "common": ["tiny_bf16", "gpt2"], "rows": ["tiny_bf16", "gpt2", "llama", "gpt2_odd", "tiny_rows"],
 }
 # Of each program: mutants (template, function, kind, number) that it has to catch with every change.

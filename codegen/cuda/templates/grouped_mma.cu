@@ -2,7 +2,7 @@
 // grouped.cu and, with GM_GRAD, as grouped_grad.cu, whose sums run over the same axis in the same order but for the 16
 // of an instruction. A block makes a tile of 128 x 128 elements; each of its 8 warps makes 64 x 32 of them. Tiles of
 // both operands come through GM_STAGES buffers in shared memory. Columns are multiples of 8, so that 16 bytes are
-// inside or outside of an operand as a whole. Written before this text:
+// inside or outside of an operand as a whole. Written before this text, which mma.cu precedes:
 //   GM_KERNEL            name
 //   GM_T, GM_OUT         types of the operands, of the result;  GM_F16  1: GM_T is f16, 0: bf16
 //   GM_ROWS, GM_GROUPS   rows, and groups of them
@@ -14,36 +14,7 @@
 #ifndef GM_ONCE
 #define GM_ONCE
 enum { GM_TILE = 128, GM_STEP = 32, GM_STAGES = 4, GM_PART = 5120 }; // GM_PART: elements of an operand's buffer
-typedef unsigned int u32;
-
-__device__ __forceinline__ void gm_copy(u32 to, const void *from, bool inside) { // zeros where there is nothing
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(inside ? 16 : 0) : "memory");
-}
-__device__ __forceinline__ void gm_commit(void) { asm volatile("cp.async.commit_group;" ::: "memory"); }
-template <int N> __device__ __forceinline__ void gm_wait(void) {
-    asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
-}
-__device__ __forceinline__ void gm_load(u32 (&r)[4], u32 at) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at));
-}
-__device__ __forceinline__ void gm_load_t(u32 (&r)[4], u32 at) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at));
-}
-template <class T> __device__ __forceinline__ void gm_multiply(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1);
-template <> __device__ __forceinline__ void gm_multiply<bf16>(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-                 "{%0,%1,%2,%3};"
-                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-template <> __device__ __forceinline__ void gm_multiply<f16>(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-                 "{%0,%1,%2,%3};"
-                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
+constexpr int gm_pitch(bool deep) { return (deep ? GM_TILE : GM_STEP) + 8; } // from row to row of a buffer
 
 // A tile of an operand into a buffer. deep: the inner axis is that of the rows, 32 of them with 128 columns; else it is
 // that of the columns, 128 rows with 32 of them. `down` rows and `across` columns are inside from `from` on.
@@ -54,21 +25,8 @@ __device__ __forceinline__ void gm_fetch(u32 to, const T *from, i64 pitch, int d
         const int chunk = threadIdx.x + i * 256, wide = DEEP ? GM_TILE / 8 : GM_STEP / 8;
         const int r = chunk / wide, c = chunk % wide * 8;
         const bool inside = r < down && c < across;
-        gm_copy(to + 2 * (r * (DEEP ? GM_TILE + 8 : GM_STEP + 8) + c), inside ? from + r * pitch + c : from, inside);
+        mma_copy(to + 2 * (r * gm_pitch(DEEP) + c), inside ? from + r * pitch + c : from, inside);
     }
-}
-// 16 rows and 16 inner elements of the first operand; 16 columns of the second.
-template <bool DEEP> __device__ __forceinline__ void gm_left(u32 (&r)[4], u32 tile, int row, int k) {
-    const int lane = threadIdx.x % 32;
-    const int inner = k + lane / 16 * 8;
-    if constexpr (DEEP) gm_load_t(r, tile + 2 * ((inner + lane % 8) * (GM_TILE + 8) + row + lane / 8 % 2 * 8));
-    else gm_load(r, tile + 2 * ((row + lane % 16) * (GM_STEP + 8) + inner));
-}
-template <bool DEEP> __device__ __forceinline__ void gm_right(u32 (&r)[4], u32 tile, int col, int k) {
-    const int lane = threadIdx.x % 32;
-    const int inner = k + lane / 8 % 2 * 8;
-    if constexpr (DEEP) gm_load_t(r, tile + 2 * ((inner + lane % 8) * (GM_TILE + 8) + col + lane / 16 * 8));
-    else gm_load(r, tile + 2 * ((col + lane / 16 * 8 + lane % 8) * (GM_STEP + 8) + inner));
 }
 #endif
 
@@ -104,6 +62,7 @@ extern "C" __global__ void __launch_bounds__(256, 2)
     GM_OUT *to = d + top * GM_N + col;
 #endif
     const int width = min(GM_TILE, GM_N - col);
+    constexpr bool DEEP = GM_GRAD || !GM_TB; // of the second operand
     const u32 space = (u32)__cvta_generic_to_shared(gm_space);
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, down = warp / 4 * 64, across = warp % 4 * 32;
     float sum[4][4][4] = {};
@@ -115,14 +74,14 @@ extern "C" __global__ void __launch_bounds__(256, 2)
             const u32 at = space + 4 * GM_PART * (step % GM_STAGES);
             if constexpr (GM_GRAD) gm_fetch<true>(at, left + k * GM_M, GM_M, depth, height);
             else gm_fetch<false>(at, left + k, GM_M, height, depth);
-            if constexpr (GM_GRAD || !GM_TB) gm_fetch<true>(at + 2 * GM_PART, right + k * GM_N, GM_N, depth, width);
+            if constexpr (DEEP) gm_fetch<true>(at + 2 * GM_PART, right + k * GM_N, GM_N, depth, width);
             else gm_fetch<false>(at + 2 * GM_PART, right + k, GM_M, width, depth);
         }
-        gm_commit();
+        mma_commit();
     };
     for (int s = 0; s < GM_STAGES - 1; s++) fetch(s);
     for (int step = 0; step < steps; step++) {
-        gm_wait<GM_STAGES - 2>();
+        mma_wait<GM_STAGES - 2>();
         __syncthreads();
         fetch(step + GM_STAGES - 1);
         const u32 at = space + 4 * GM_PART * (step % GM_STAGES);
@@ -130,14 +89,15 @@ extern "C" __global__ void __launch_bounds__(256, 2)
         for (int k = 0; k < GM_STEP; k += 16) {
             u32 x[4][4], w[2][4];
 #pragma unroll
-            for (int i = 0; i < 4; i++) gm_left<GM_GRAD>(x[i], at, down + 16 * i, k);
+            for (int i = 0; i < 4; i++) mma_left<GM_GRAD, gm_pitch(GM_GRAD)>(x[i], at, down + 16 * i, k);
 #pragma unroll
-            for (int j = 0; j < 2; j++) gm_right<GM_GRAD || !GM_TB>(w[j], at + 2 * GM_PART, across + 16 * j, k);
+            for (int j = 0; j < 2; j++)
+                mma_right<DEEP, gm_pitch(DEEP)>(w[j], at + 2 * GM_PART, across + 16 * j, k);
 #pragma unroll
             for (int i = 0; i < 4; i++)
 #pragma unroll
                 for (int j = 0; j < 4; j++)
-                    gm_multiply<GM_T>(sum[i][j], x[i], w[j / 2][j % 2 * 2], w[j / 2][j % 2 * 2 + 1]);
+                    mma_multiply<GM_T>(sum[i][j], x[i], w[j / 2][j % 2 * 2], w[j / 2][j % 2 * 2 + 1]);
         }
     }
 #pragma unroll
