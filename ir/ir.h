@@ -304,6 +304,7 @@ Symbol *hd_named(const Op *o, AttrId a); // the symbol that an attribute of an o
 const Symbol *hd_state(const Module *m, const Attrs *as, int i); // number i of `states`; NULL: there are fewer
 // of param and grad: parameter i of those that the op names, in the order of their rows; NULL: it names fewer
 const Symbol *hd_op_param(const Op *o, int i);
+int64_t hd_elements_each(const Symbol *buffer); // of its bucket, by element of the buffer: a scale is that of a row
 Symbol *hd_space_arena(const Module *m, Space s); // the arena of a space; NULL: there is none
 Symbol *hd_config(Module *m, const char *name); // the config symbol of that name, made when absent
 Func *hd_func_add(Module *m, const char *name, bool is_kernel); // NULL when the name is taken

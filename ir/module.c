@@ -88,6 +88,10 @@ Symbol *hd_symbol_add(Module *m, SymbolKind kind, const char *name, const Type *
     return s;
 }
 
+int64_t hd_elements_each(const Symbol *buffer) {
+    return buffer->type->dtype == TY_F32 ? hd_int(&buffer->attrs, A_QUANTIZED, 1) : 1;
+}
+
 Symbol *hd_space_arena(const Module *m, Space s) {
     Symbol *a = m->symbols;
     while (a && (a->kind != SYM_ARENA || hd_space(&a->attrs) != s)) a = a->next;

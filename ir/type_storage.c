@@ -104,6 +104,21 @@ const char *hd_rule_tree_sum(Rule *r) {
     return hd_rule_give(r, hd_type(r->cx, TY_F32, t->rank - 1, t->dim + 1));
 }
 
+// What a rank gives to a gather that quantizes: its rows in the type of one byte `out`, or a scale for each.
+static const char *quantized_part(Rule *r, Type *t) {
+    const int64_t row = hd_int(&r->o->attrs, A_QUANTIZED, 0);
+    DType d;
+    if (!hd_dtype_parse(hd_word(&r->o->attrs, A_OUT, ""), &d) || d != TY_E4M3)
+        WRONG("quantized = %lld needs out = e4m3", ll(row));
+    if (!hd_dtype_in_f32(t->dtype) || hd_dtype_is_fp8(t->dtype) || t->rank != 1)
+        WRONG("quantized = %lld needs a vector of f32, bf16 or f16, not %s", ll(row),
+              TEXT(hd_type(r->cx, t->dtype, t->rank, t->dim)));
+    if (row < 1 || t->dim[0] % row) WRONG("%lld elements are no rows of %lld", ll(t->dim[0]), ll(row));
+    t->dtype = hd_has(&r->o->attrs, A_SCALES) ? TY_F32 : d;
+    if (hd_has(&r->o->attrs, A_SCALES)) t->dim[0] /= row;
+    return NULL;
+}
+
 // From the operand, or `buffer`: as many times longer or shorter along the first axis as there are ranks.
 const char *hd_rule_collective(Rule *r) {
     const CollectiveInfo *does = hd_collective(r->o);
@@ -113,12 +128,16 @@ const char *hd_rule_collective(Rule *r) {
     if (!comm) WRONG("no comm @%s", hd_word(&r->o->attrs, A_COMM, ""));
     if (r->o->n_in + (buffer != NULL) != 1) WRONG("%s takes one operand or `buffer`", name);
     Type t = buffer ? *buffer->type : *IN(0);
+    const bool quantizes = hd_has(&r->o->attrs, A_QUANTIZED);
+    if (!quantizes && hd_has(&r->o->attrs, A_SCALES)) return "scales needs `quantized`";
+    const char *wrong = quantizes ? quantized_part(r, &t) : NULL;
+    if (wrong) return wrong;
     Mesh mesh = hd_mesh(r->o->func->module);
     int64_t ranks = hd_mesh_ranks(&mesh, hd_axes(&comm->attrs, A_OVER));
     if (!t.rank || (gather ? __builtin_mul_overflow(t.dim[0], ranks, &t.dim[0]) : t.dim[0] % ranks != 0))
         WRONG("%s over %lld ranks of %s", name, ll(ranks), TEXT(buffer ? buffer->type : IN(0)));
     if (!gather) t.dim[0] /= ranks;
-    const char *out = hd_word(&r->o->attrs, A_OUT, NULL);
+    const char *out = quantizes ? NULL : hd_word(&r->o->attrs, A_OUT, NULL);
     if (out && (t.dtype != TY_F32 || !hd_dtype_parse(out, &t.dtype) || !hd_dtype_is_half(t.dtype)))
         WRONG("out = %s of %s: f32 is rounded to bf16 or f16", out, TEXT(buffer ? buffer->type : IN(0)));
     if (does->sums && (!hd_dtype_is_float(t.dtype) || hd_dtype_is_fp8(t.dtype)))

@@ -7,7 +7,8 @@
 const HdDtypeInfo hd_dtypes[] = {
 #define DTYPE(id, text, bytes, mantissa, exponent, largest, saturates, computed, c, cuda, nccl, cublas, safetensors,   \
               rate)                                                                                                    \
-    {#text, #safetensors, bytes, HD_##nccl, HD_CUDA_R_##cublas, exponent > 0 && exponent <= 8 && mantissa <= 23},
+    {#text, #safetensors, bytes, HD_##nccl, HD_CUDA_R_##cublas, exponent > 0 && exponent <= 8 && mantissa <= 23,       \
+     largest},
 #include "runtime/dtypes.def"
 };
 

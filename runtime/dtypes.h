@@ -8,6 +8,7 @@ typedef struct {
     size_t bytes;
     int nccl, cuda; // the library's numbers
     bool fits_f32;  // a floating-point type all of whose values f32 can hold
+    double largest; // its largest finite value
 } HdDtypeInfo;
 extern const HdDtypeInfo hd_dtypes[];
 enum {

@@ -460,6 +460,8 @@ void hd_host_reduce_tree(HdExec *x, int comm, const void *whole, void *part, int
 void hd_host_record(HdExec *x, int event); // in this run of the function
 void hd_host_wait(HdExec *x, int event);
 void hd_host_wait_before(HdExec *x, int event); // recorded in the run before
+// Rows of `cols` elements as the op quantize has them: the elements in type `to`, and the scales. NULL: not these.
+void hd_host_quantize(HdDtype from, HdDtype to, int64_t rows, int64_t cols, const void *x, void *q, void *scales);
 void hd_host_copy(HdDtype from, HdDtype to, int64_t count, const void *src, void *dst, bool accumulate);
 
 // --- called by generated programs, target cuda. The backend's next function returns a failure of these.

@@ -30,6 +30,32 @@ static void put_reduce_tree(Emit *e, const Op *o, const Exchange *x) {
                  hd_cuda_device(e, x->to));
 }
 
+// A rank's rows in their place in the whole, or their scales, which are sent from there.
+static void put_gather_quantized(Emit *e, const Op *o, const Exchange *x) {
+    const int64_t row = hd_int(&o->attrs, A_QUANTIZED, 1), rows = hd_type_count(x->part) / row;
+    const bool scales = hd_has(&o->attrs, A_SCALES);
+    DType d;
+    if (!hd_dtype_parse(hd_word(&o->attrs, A_OUT, ""), &d)) HD_BUG("quantizes to no type");
+    const int vec = row % 16 ? 1 : 16 / hd_dtype_bytes(x->part->dtype);
+    const char *what = hd_sprintf(
+        e->a,
+        "#define QR_FROM %s\n#define QR_TO %s\n#define QR_COLS %lld\n#define QR_VEC %d\n#define QR_LARGEST %.1ff\n"
+        "#define QR_SCALES %d\n",
+        hd_cuda_type(x->part->dtype), hd_cuda_type(scales ? TY_F32 : d), ll(row), vec, hd_dtype_info(d)->largest,
+        scales);
+    const char *name = hd_cuda_name(e, scales ? "row_scales" : "quantize_rows", what);
+    const char *text = hd_cuda_template(e, "quantize_rows", hd_sprintf(e->a, "#define QR_KERNEL %s\n%s", name, what));
+    const DType sent = scales ? TY_F32 : d;
+    const int64_t n = scales ? rows : rows * row;
+    const char *to = hd_cuda_device(e, x->to);
+    const char *own = hd_sprintf(e->a, "%s + hd_own_part(x, %d, %lld)", to, x->comm, ll(n * hd_dtype_bytes(sent)));
+    if (n)
+        HD_CUDA_LAUNCH(e, o, name, text, hd_ceil_div(rows, 8), 1, 256, 0, hd_cuda_device(e, x->from), own,
+                       hd_sprintf(e->a, "%lld", ll(rows)));
+    hd_emit_line(e, o, "hd_cuda_all_gather(x, %d, %d, %s, %s, %s, %lld);", hd_emit_stream(e, o), x->comm,
+                 hd_emit_dtype(sent), own, to, ll(n));
+}
+
 // The part that a rank holds gives the bytes that each rank sends or receives; the whole has as many parts as there are
 // ranks. A part of another dtype than the whole is rounded in its place there, and sent from it.
 void hd_cuda_print_collective(Emit *e, const Op *o) {
@@ -38,6 +64,10 @@ void hd_cuda_print_collective(Emit *e, const Op *o) {
     const int64_t n = hd_type_count(x.part), bytes = n * hd_dtype_bytes(dtype);
     if (hd_has(&o->attrs, A_TREE)) {
         put_reduce_tree(e, o, &x);
+        return;
+    }
+    if (hd_has(&o->attrs, A_QUANTIZED)) {
+        put_gather_quantized(e, o, &x);
         return;
     }
     const char *from = hd_cuda_device(e, x.from), *to = hd_cuda_device(e, x.to);

@@ -339,10 +339,27 @@ static void optimizer(Emit *e, const Func *k) {
 }
 
 // What sums over ranks does so in the dtype of the parts; the rest moves bytes.
+// This rank's rows are quantized in their place, or their scales found there.
+static void gather_quantized(Emit *e, const Op *o, const Exchange *x) {
+    const int64_t row = hd_int(&o->attrs, A_QUANTIZED, 1), rows = hd_type_count(x->part) / row;
+    const bool scales = hd_has(&o->attrs, A_SCALES);
+    const int64_t bytes = scales ? rows * hd_dtype_bytes(TY_F32) : rows * row;
+    const char *own = hd_sprintf(e->a, "%s + hd_own_part(x, %d, %lld)", at(e, x->to), x->comm, ll(bytes));
+    DType d;
+    if (!hd_dtype_parse(hd_word(&o->attrs, A_OUT, ""), &d)) HD_BUG("quantizes to no type");
+    hd_emit_line(e, o, "hd_host_quantize(%s, %s, %lld, %lld, %s, %s, %s);", hd_emit_dtype(x->part->dtype),
+                 hd_emit_dtype(d), ll(rows), ll(row), at(e, x->from), scales ? "NULL" : own, scales ? own : "NULL");
+    hd_emit_line(e, o, "hd_host_all_gather(x, %d, %s, %s, %lld);", x->comm, own, at(e, x->to), ll(bytes));
+}
+
 static void host_collective(Emit *e, const Op *o) {
     const Exchange x = hd_emit_exchange(e, o);
     const DType to = hd_result_type(o, 0)->dtype;
     const int64_t n = hd_type_count(x.part), bytes = n * hd_dtype_bytes(to);
+    if (hd_has(&o->attrs, A_QUANTIZED)) {
+        gather_quantized(e, o, &x);
+        return;
+    }
     const bool sums = hd_collective(o)->sums;
     const char *from = at(e, x.from);
     if (to != x.part->dtype) { // rounded in the place of this rank's part

@@ -34,6 +34,7 @@ const char hd_prelude[] =
     "loss_scale = auto; clip = 1.0; on_nan = stop; seed = 1; "
     "frozen = none;\n"
     "  precision { compute = f32; fp8 none { except none; scale = row; backward = compute; weight_grads = compute; } "
+    "gather = compute; "
     "master = f32; grad = f32; reduce = f32; moments = f32; }\n"
     "  optimizer adamw { lr = constant(" TEXT(HD_DEFAULT_LR) "); betas = " TEXT(HD_DEFAULT_BETA1) ", "
     TEXT(HD_DEFAULT_BETA2) "; eps = " TEXT(HD_DEFAULT_EPS) "; momentum = 0.9; nesterov = 0; ema = 0; "

@@ -86,6 +86,15 @@ static const char *fp8(const Facts *x) {
     return hd_attr(x->train, A_FP8) ? NULL : "train.precision.fp8 names no modules";
 }
 
+// A strategy that keeps all weights keeps them for the backward pass, too.
+static const char *gather(const Facts *x) {
+    const char *why = fp8(x);
+    if (why) return why;
+    if (is(x->train, A_FP8_SCALE, "tensor"))
+        return "with fp8.scale = tensor a scale is that of the shards of all ranks";
+    return is(x->schedule, A_FSDP, "zero3") ? NULL : "only schedule.fsdp = zero3 gathers weights for the forward pass";
+}
+
 static const struct { AttrId setting; const char *(*why)(const Facts *); bool ranks; } rules[] = {
     {A_FSDP, fsdp, true},         {A_ROOT, pieces, true},
     {A_PREFETCH, prefetch, true}, {A_LIVE_GRADS, pieces, true},
@@ -97,7 +106,7 @@ static const struct { AttrId setting; const char *(*why)(const Facts *); bool ra
     {A_LR_WARMUP, points, false},
     {A_WEIGHT_DECAY, decay, false},
     {A_EXCEPT, fp8, false},       {A_FP8_SCALE, fp8, false},
-    {A_FP8_BACKWARD, fp8, false}, {A_FP8_WEIGHT_GRADS, fp8, false},
+    {A_GATHER, gather, true},     {A_FP8_BACKWARD, fp8, false}, {A_FP8_WEIGHT_GRADS, fp8, false},
 };
 
 void hd_effects_warn(Front *f, const Attrs *train, const Attrs *schedule) {

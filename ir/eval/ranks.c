@@ -26,9 +26,27 @@ static const double *source(Eval *e, const Op *o) {
     return o->n_in ? e->values[o->in[0]->id].data : hd_eval_storage(e, hd_word(&o->attrs, A_BUFFER, "")).data;
 }
 
+// The rows of every rank, quantized, or the scales of all rows.
+static const char *gather_quantized(Eval *e, const Op *o, const Group *g, Tensor *out) {
+    const int64_t row = hd_int(&o->attrs, A_QUANTIZED, 1), count = hd_type_count(out->type) / g->n;
+    const bool scales = hd_has(&o->attrs, A_SCALES);
+    DType d;
+    if (!hd_dtype_parse(hd_word(&o->attrs, A_OUT, ""), &d)) return "no type to quantize to";
+    for (int i = 0; i < g->n; i++)
+        for (int64_t r = 0; r < (scales ? count : count / row); r++) {
+            const double *x = source(member(e, g, i), o) + r * row;
+            double *to = out->data + i * count + r * (scales ? 1 : row);
+            const double scale = hd_eval_quantized(e, d, x, row, scales ? NULL : to);
+            if (scales) *to = scale;
+            for (int64_t k = 0; !scales && e->mode != EVAL_EXACT && k < row; k++) to[k] = hd_round(d, to[k]);
+        }
+    return NULL;
+}
+
 const char *hd_eval_all_gather(Eval *e, const Op *o, const Tensor *in HD_UNUSED, Tensor *out) {
     Group g;
     if (!group_of(e, o, &g)) return wrong_group(e, o);
+    if (hd_has(&o->attrs, A_QUANTIZED)) return gather_quantized(e, o, &g, out);
     int64_t count = hd_type_count(out->type) / g.n;
     for (int i = 0; i < g.n; i++)
         memcpy(out->data + i * count, source(member(e, &g, i), o), sizeof(double) * (size_t)count);

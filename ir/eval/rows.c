@@ -87,19 +87,21 @@ const char *hd_eval_rms_norm_grad(Eval *e HD_UNUSED, const Op *o HD_UNUSED, cons
 }
 
 // In the roundings of f32 that the definition has, which decide to which side q is rounded.
+double hd_eval_quantized(const Eval *e, DType d, const double *x, int64_t n, double *q) {
+    const DType f32 = e->mode == EVAL_EXACT ? TY_F64 : TY_F32;
+    double most = 0x1p-100;
+    for (int64_t i = 0; i < n; i++)
+        if (fabs(x[i]) > most || isnan(x[i])) most = isnan(most) ? most : fabs(x[i]);
+    const double scale = hd_round(f32, most / hd_dtype_info(d)->largest), inverse = hd_round(f32, 1 / scale);
+    for (int64_t i = 0; q && i < n; i++) q[i] = hd_round(f32, x[i] * inverse);
+    return scale;
+}
+
 const char *hd_eval_quantize(Eval *e, const Op *o HD_UNUSED, const Tensor *in, Tensor *out) {
     const int64_t n = hd_type_cols(in[0].type), rows = hd_type_rows(in[0].type);
-    const double largest = hd_dtype_info(out[0].type->dtype)->largest;
-    const DType f32 = e->mode == EVAL_EXACT ? TY_F64 : TY_F32;
-    for (int64_t r = 0; r < rows; r++) {
-        const double *x = in[0].data + r * n;
-        double most = 0x1p-100;
-        for (int64_t i = 0; i < n; i++)
-            if (fabs(x[i]) > most || isnan(x[i])) most = isnan(most) ? most : fabs(x[i]);
-        const double scale = hd_round(f32, most / largest), inverse = hd_round(f32, 1 / scale);
-        for (int64_t i = 0; i < n; i++) out[0].data[r * n + i] = hd_round(f32, x[i] * inverse);
-        out[1].data[r] = scale;
-    }
+    for (int64_t r = 0; r < rows; r++)
+        out[1].data[r] =
+            hd_eval_quantized(e, out[0].type->dtype, in[0].data + r * n, n, out[0].data + r * n);
     return NULL;
 }
 

@@ -30,6 +30,8 @@ double *hd_eval_range(Eval *e, const char *symbol, int64_t offset, int64_t count
 void hd_eval_key(const Eval *e, const Op *o, const Tensor *key, uint32_t *words);
 const char *hd_eval_wrong(Eval *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
+// Quantizes a row to numbers of type d that are not yet rounded to it; `q` NULL: nothing. Returns the scale.
+double hd_eval_quantized(const Eval *e, DType d, const double *x, int64_t n, double *q);
 void hd_eval_take_parts(const Tensor *in, Tensor *out); // take with `parts`
 
 // Element steps of `operand` along the axes of `result`: 0 where numpy broadcasting repeats it.

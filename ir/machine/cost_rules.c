@@ -101,7 +101,8 @@ static Cost cost_ssd(const Op *o) {
 // Bytes that cross the link of one rank: what it receives from the others, which equals what it sends.
 static Cost cost_comm(const Op *o) {
     const Type *from = o->n_in ? o->in[0]->type : hd_named(o, A_BUFFER)->type, *to = hd_result_type(o, 0);
-    double more = (double)(hd_type_count(to) - hd_type_count(from)), bytes = (double)hd_dtype_bytes(to->dtype);
+    const int64_t row = hd_has(&o->attrs, A_SCALES) ? hd_int(&o->attrs, A_QUANTIZED, 1) : 1; // a scale for each
+    double more = (double)(hd_type_count(to) - hd_type_count(from) / row), bytes = (double)hd_dtype_bytes(to->dtype);
     return more < 0 ? (Cost){-more, -more * bytes} : (Cost){0, more * bytes};
 }
 

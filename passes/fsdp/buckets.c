@@ -21,6 +21,9 @@
 // are used and which has no gradient and no state. zero3 shards it, and the others keep it whole and read it in place.
 // The gradient persists across the micro-batches of a step. A step of one micro-batch makes it and uses it up: there it
 // is `transient`, a value of @micro_only from its first write to the end of the function, where --check can look at it.
+// With train.precision.gather = fp8, weights that the forward pass quantizes and reads no other way have buckets of
+// their own, one for each length of their rows: @b.rows64. So a rank's shard is whole rows of one length, which it can
+// quantize before it sends them (windows.c).
 // Buffers of the language (params with `kernel`) have a bucket of the root for each kernel, @root.state, in f32, with a
 // gradient, in which what is added to them adds up, and without states: whatever module they are in, one collective
 // moves all of them.
@@ -28,6 +31,7 @@
 // weights; @b.next is gathered from them, by the same step or by the next one (windows.c). With weights = master there
 // are no compute weights of a shard: a gather rounds the master weights (`out`).
 #include "passes/fsdp/fsdp.h"
+#include "ir/base/ints.h"
 #include "ir/optimizer.h"
 #include <string.h>
 
@@ -78,16 +82,50 @@ static PtrMap wide_params(Fsdp *s) {
     return wide;
 }
 
+// How the forward pass reads a weight: in rows of so many elements that it quantizes; 0: not at all; -1: otherwise.
+static int64_t rows_read(const Uses *uses, const Value *v) {
+    int64_t row = 0;
+    for (int i = 0; i < uses->count[v->id]; i++) {
+        const Op *o = uses->users[v->id][i];
+        const bool stored = o->kind == OP_CAST && v->def->kind == OP_PARAM; // in another type
+        const bool rows = o->kind == OP_QUANTIZE && v->type->rank == 2;
+        const int64_t is = stored ? rows_read(uses, o->out[0]) : hd_has(&o->attrs, A_BWD) ? 0 :
+                           rows ? v->type->dim[1] : -1;
+        if (is < 0) return -1;
+        if (is) row = is;
+    }
+    return row;
+}
+
+// The rows of parameters that every function reads so, by symbol.
+static PtrMap quantized_params(Fsdp *s) {
+    PtrMap rows = {0};
+    for (Func *f = s->m->funcs; f && s->quantizes && s->ranks > 1; f = f->next) {
+        if (f->is_kernel) continue;
+        const Uses uses = hd_uses(f, s->cx->scratch);
+        for (const Op *o = f->first; o; o = o->next) {
+            const int64_t row = o->kind == OP_PARAM ? rows_read(&uses, o->out[0]) : 0;
+            for (int k = 0; row && hd_op_param(o, k); k++) {
+                const Symbol *p = hd_op_param(o, k);
+                const bool fits = row > 0 && row <= INT32_MAX && !p->layout && hd_ptr_get(&rows, p) != 0;
+                hd_ptr_set(s->cx->scratch, &rows, p, fits ? (int)row : 0); // 0: some function reads it otherwise
+            }
+        }
+    }
+    return rows;
+}
+
 static int unit_number(Fsdp *s, const char *name) {
     int u = hd_ptr_get(&s->units, name);
     if (u < 0) hd_ptr_set(s->cx->scratch, &s->units, name, u = s->n_units++);
     return u;
 }
 
-// What tells the buckets of one unit apart, besides their dtype: whether they are frozen, and the rates of the
-// parameters' group.
-static const char *key_of(Fsdp *s, const char *unit, const Symbol *p) {
+// What tells the buckets of one unit apart, besides their dtype: whether they are frozen, the rates of the parameters'
+// group, and the rows that are quantized.
+static const char *key_of(Fsdp *s, const char *unit, int64_t row, const Symbol *p) {
     Attrs rates = {0};
+    if (row) unit = hd_internf(s->m->cx, "%s rows %lld", unit, ll(row));
     if (hd_has(&p->attrs, A_FROZEN)) return hd_internf(s->m->cx, "%s frozen", unit);
     const char *rule = hd_word(&p->attrs, A_KERNEL, NULL);
     if (rule) return hd_internf(s->m->cx, "%s state %s", unit, rule);
@@ -100,13 +138,14 @@ static const char *key_of(Fsdp *s, const char *unit, const Symbol *p) {
 }
 
 // The bucket of a unit for one kind of parameters; made for the first of them.
-static FsdpBucket *bucket_of(Fsdp *s, const char *unit, bool wide, Axes own, PtrMap *of_unit, const Symbol *p) {
-    const char *key = key_of(s, unit, p);
+static FsdpBucket *bucket_of(Fsdp *s, const char *unit, bool wide, int64_t row, Axes own, PtrMap *of_unit,
+                             const Symbol *p) {
+    const char *key = key_of(s, unit, row, p);
     int i = hd_ptr_get(of_unit, key);
     if (i < 0) {
         const Func *rule = hd_func_find(s->m, hd_word(&p->attrs, A_KERNEL, ""));
         FsdpBucket b = {.unit_name = unit, .unit = unit_number(s, unit), .weights = wide || rule ? TY_F32 : s->compute,
-                        .frozen = hd_has(&p->attrs, A_FROZEN), .rule = rule, .own = own};
+                        .frozen = hd_has(&p->attrs, A_FROZEN), .rule = rule, .row = row, .own = own};
         b.loc = (Loc){unit, p->loc.file, p->loc.line};
         hd_ptr_set(s->cx->scratch, of_unit, key, i = s->buckets.n);
         hd_push(s->cx->scratch, &s->buckets, b);
@@ -118,7 +157,7 @@ static FsdpBucket *bucket_of(Fsdp *s, const char *unit, bool wide, Axes own, Ptr
 static bool collect(Fsdp *s) {
     Ctx *cx = s->m->cx;
     const char *root = hd_intern(cx, "root");
-    PtrMap wide = wide_params(s), of_unit[HD_UNIT_BUCKETS] = {{0}};
+    PtrMap wide = wide_params(s), rows = quantized_params(s), of_unit[2 << N_AXES] = {{0}};
     for (int last = 0; last < 2; last++)
         for (Symbol *p = s->m->symbols; p; p = p->next) {
             if (p->kind != SYM_PARAM) continue;
@@ -134,7 +173,8 @@ static bool collect(Fsdp *s) {
             }
             bool is_wide = hd_ptr_get(&wide, p) > 0;
             const Axes own = hd_layout_axes(p->layout);
-            FsdpBucket *b = bucket_of(s, unit, is_wide, own, &of_unit[2 * own + is_wide], p);
+            const int row = is_wide ? 0 : hd_ptr_get(&rows, p);
+            FsdpBucket *b = bucket_of(s, unit, is_wide, row > 0 ? row : 0, own, &of_unit[2 * own + is_wide], p);
             BucketItem item = {.param = p, .count = hd_type_count(p->type), .row = row_size(p->type),
                                .decay = hd_has(&p->attrs, A_DECAY)};
             hd_push(s->cx->scratch, &b->items, item);
@@ -258,6 +298,7 @@ static bool place(Fsdp *s, FsdpBucket *b) {
     for (int i = 0; i < HD_GROUP_RATES; i++) group |= hd_has(first, hd_group_rates[i]);
     if (b->frozen) b->name = hd_internf(cx, "%s.frozen", b->name);
     if (b->rule) b->name = hd_internf(cx, "%s.state", b->name);
+    if (b->row) b->name = hd_internf(cx, "%s.rows%lld", b->name, ll(b->row));
     if (group && !b->frozen) b->name = hd_internf(cx, "%s.group", b->name);
     while (!bucket_name_free(s, b->name)) b->name = hd_internf(cx, "%s.bucket", b->name);
     b->bucket = add_symbol(s, SYM_BUCKET, b->name, b->frozen ? b->weights : TY_F32, b->layout.size);

@@ -29,7 +29,11 @@ Op *hd_fsdp_collective(Fsdp *s, Builder *b, OpKind k, const Symbol *from, const 
     hd_set_word(s->m->cx, &as, A_BUFFER, from->name);
     hd_set_word(s->m->cx, &as, A_INTO, into->name);
     hd_set_word(s->m->cx, &as, A_COMM, comm->name);
-    if (from->type->dtype != into->type->dtype)
+    if (hd_has(&into->attrs, A_QUANTIZED)) {
+        hd_set_word(s->m->cx, &as, A_OUT, hd_dtype_text(TY_E4M3));
+        hd_set_attr(s->m->cx, &as, hd_attr(&into->attrs, A_QUANTIZED));
+        if (into->type->dtype == TY_F32) hd_set_flag(s->m->cx, &as, A_SCALES);
+    } else if (from->type->dtype != into->type->dtype)
         hd_set_word(s->m->cx, &as, A_OUT, hd_intern(s->m->cx, hd_dtype_text(into->type->dtype)));
     return hd_build(b, k, 0, NULL, &as, NULL);
 }
@@ -249,6 +253,7 @@ static bool read_settings(Fsdp *s) {
     s->each = strcmp(reduction, "last") != 0;
     s->tree = strcmp(reduction, "tree") == 0;
     s->optimizer = hd_optimizer(s->m);
+    s->quantizes = !strcmp(hd_word(s->train, A_GATHER, ""), "fp8");
     s->from_master = strcmp(hd_word(s->schedule, A_WEIGHTS_FROM, "auto"), "master") == 0;
     const char *compute = hd_word(s->train, A_COMPUTE, "f32");
     const char *moments = hd_word(s->train, A_MOMENTS, "f32");
@@ -311,6 +316,16 @@ static void warn_beyond(const Fsdp *s) {
                        ll(settings[k].is), ll(settings[k].most), settings[k].of, ll(settings[k].most));
 }
 
+// The frontend warns where no strategy gathers weights for a part of a step.
+static void warn_quantized(const Fsdp *s) {
+    if (s->quantizes && s->strategy == FSDP_ZERO3 && !s->quantized)
+        hd_warning(s->m->cx, hd_symbol_find(s->m, "train")->span,
+                   "train.precision.gather = fp8 changes nothing: no unit is gathered for products that quantize rows "
+                   "of its weights alone%s",
+                   s->from_master ? "; with schedule.fsdp.weights = master weights are rounded while they are gathered"
+                                  : "");
+}
+
 // Storage has parameters, and values have what the parameters and the ops make of them: only the tensor stage says it.
 static void drop_layouts(Module *m) {
     for (Func *f = m->funcs; f; f = f->next)
@@ -341,5 +356,6 @@ Change hd_pass_fsdp(Module *m, PassCx *cx) {
     if (logits) alone_function(&s, logits, KIND_LOGITS, "step.logits");
     if (decode) alone_function(&s, decode, KIND_DECODE, "step.decode");
     warn_beyond(&s);
+    warn_quantized(&s);
     return CHANGED;
 }

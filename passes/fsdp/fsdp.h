@@ -24,6 +24,7 @@ typedef struct {
     DType weights; // what its parameters are used as
     bool frozen;   // they are: its only storage is `master`, in that type, and `next`
     const Func *rule; // they are buffers, which this kernel updates by the sum of what is added to them; NULL: trained
+    int64_t row;   // forward products quantize them in rows of so many elements and nothing else reads them; 0: not so
     Axes own;      // over which each of its parameters is split, so that every rank has a bucket of other elements
     bool logged;   // one of them is a number that a run reports
     Loc loc;       // for the ops that move it as a whole
@@ -62,6 +63,8 @@ typedef struct {
     int64_t micro, prefetch, live_grads;
     bool each; // every micro-batch is reduced, else the sum of all
     bool tree; // likewise, and sums are those of a binary tree over micro-batches of all ranks
+    bool quantizes; // what forward products quantize is gathered in one byte
+    int quantized;  // gathers of such weights
     bool from_master; // weights are gathered from the master weights, and no rounded copy of them is kept
     const Func *optimizer; // its kernel
     VEC(const Symbol *) comms[N_COMMS]; // of each kind, over different axes
@@ -104,10 +107,9 @@ int hd_fsdp_levels(const Fsdp *s);      // how many sums wait at most, each of t
 bool hd_fsdp_add_state(Fsdp *s, const Func *micro); // false after the error about a name that this pass needs
 const Symbol *hd_fsdp_comm(Fsdp *s, Comm c, Axes over); // declared when first asked for
 Symbol *hd_fsdp_random_state(Fsdp *s); // likewise
-enum { HD_UNIT_BUCKETS = 2 << N_AXES }; // at most of one unit
 
 // --- building
-// Rounds what it gathers to the dtype of `into`. The op that it adds.
+// Rounds what it gathers to the dtype of `into`, or quantizes it where `into` holds that. The op that it adds.
 Op *hd_fsdp_collective(Fsdp *s, Builder *b, OpKind k, const Symbol *from, const Symbol *into, const Symbol *comm);
 // A reduce_scatter in the order that config @train says.
 void hd_fsdp_sum(Fsdp *s, Builder *b, const Symbol *from, const Symbol *into, const Symbol *comm);

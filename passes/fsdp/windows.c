@@ -20,6 +20,17 @@
 //
 //   all_gather {out = bf16, buffer = @b.master, into = @micro.b.full0, comm = @comm.gather, after = [@micro.a.full0]}
 //
+// With gather = fp8 a bucket of rows whose weights a window only quantizes is gathered quantized. The gathers replace
+// the ops; what they make is the same, since no row is cut:
+//
+//   all_gather {out = e4m3, quantized = 8, buffer = @b.rows8.compute, into = @micro.b.rows8.full0, ...}
+//   all_gather {out = e4m3, quantized = 8, scales, buffer = @b.rows8.compute, into = @micro.b.rows8.scales0, ...}
+//   %q, %s = quantize %c {out = e4m3}   ->   %q = view {buffer = @micro.b.rows8.full0, offset = 64} : e4m3[8,8]
+//                                            %s = view {buffer = @micro.b.rows8.scales0, offset = 8} : f32[8]
+//
+// A window that reads them otherwise as well, as the backward pass does, gathers them as ever. So does one that the
+// step before gathers, and one of weights = master.
+//
 // prefetch = k: a run is a series of uses of one unit without a use of another in between. A window is gathered k runs
 // before its first run: after the last use of the run before that one, and only when this use has ended. In a plain
 // sequence of windows that is the end of window j-k-1. Around the head of a model the last block's window is open, and
@@ -44,12 +55,15 @@
 #include "passes/analysis/redirect.h"
 
 typedef struct {
+    FsdpBucket *bucket;
+    Symbol *full, *scales; // scales: of the quantized rows in `full`; NULL: they are as they were
+    bool rows;             // all uses quantize rows
+} Part;
+typedef struct {
     int unit;
     Op *first;          // use
     int run;            // that it begins with
-    int n;              // buckets of the unit that are used
-    FsdpBucket *bucket[HD_UNIT_BUCKETS];
-    Symbol *full[HD_UNIT_BUCKETS];
+    VEC(Part) parts;    // buckets of the unit that are used
 } Window;
 
 typedef struct {
@@ -75,6 +89,7 @@ typedef struct {
     int *n_full;         // by bucket: gathered buffers so far
     StepFunc step;       // f
     bool kept;           // windows never close: weights are gathered into what persists
+    Uses readers;        // of the function before, where some bucket has rows
 } Windows;
 
 // A cast of a parameter to the dtype in which its weights are stored: the storage replaces the cast.
@@ -124,6 +139,30 @@ static Window *open_window(Windows *x, int unit, Op *o) {
     return &x->windows.at[x->windows.n - 1];
 }
 
+static Part *part_of(Windows *x, Window *w, FsdpBucket *b) {
+    for (int i = 0; i < w->parts.n; i++)
+        if (w->parts.at[i].bucket == b) return &w->parts.at[i];
+    Part fresh = {.bucket = b, .rows = b->row && hd_fsdp_shard(b)->type->dtype == b->weights};
+    hd_push(x->s->cx->scratch, &w->parts, fresh);
+    return &w->parts.at[w->parts.n - 1];
+}
+
+// The last reader of what an op makes of rows of weights; NULL: it does something else with them, or part of it is read
+// in the other direction.
+static Op *quantizes_rows(const Windows *x, Op *o, const FsdpBucket *b) {
+    const bool rows = b->row && o->kind == OP_QUANTIZE && o->in[0]->type->rank == 2 &&
+                      o->in[0]->type->dim[1] == b->row && o->out[0]->type->dtype == TY_E4M3 &&
+                      !hd_op_is(o->in[0]->def, TRAIT_ALIAS);
+    Op *last = rows ? o : NULL;
+    for (int i = 0; last && i < 2; i++)
+        for (int k = 0; last && k < x->readers.count[o->out[i]->id]; k++) {
+            Op *reader = x->readers.users[o->out[i]->id][k];
+            if (reader->kind != OP_MATMUL || hd_has(&reader->attrs, A_BWD) != hd_has(&o->attrs, A_BWD)) return NULL;
+            if (reader->id > last->id) last = reader;
+        }
+    return last;
+}
+
 static void use(Windows *x, Op *o, int operand, FsdpBucket *b) {
     int u = b->unit;
     bool open = x->kept || u == x->recent[0] || u == x->recent[1] || x->runs.n - x->last_run[u] - 1 <= x->s->prefetch;
@@ -134,11 +173,12 @@ static void use(Windows *x, Op *o, int operand, FsdpBucket *b) {
         x->recent[1] = x->recent[0];
         x->recent[0] = u;
     }
-    x->runs.at[x->runs.n - 1].last = o;
+    Op *last = quantizes_rows(x, o, b);
+    Run *run = &x->runs.at[x->runs.n - 1];
+    part_of(x, w, b)->rows &= last != NULL;
+    if (!last) last = o;
+    if (last->id > run->last->id) run->last = last;
     x->last_run[u] = x->runs.n - 1;
-    bool known = false;
-    for (int i = 0; i < w->n; i++) known |= w->bucket[i] == b;
-    if (!known) w->bucket[w->n++] = b;
     Use found = {o, operand, (int)(w - x->windows.at)};
     hd_push(x->s->cx->scratch, &x->uses, found);
 }
@@ -164,38 +204,55 @@ static void find_windows(Windows *x) {
     }
 }
 
-static void gather(Windows *x, Builder *b, Window *w, const Window *after) {
+static Symbol *buffer(Windows *x, const FsdpBucket *k, const char *part, int number, DType d, int64_t n) {
+    return hd_fsdp_transient(x->s, x->f, k, hd_internf(x->s->m->cx, "%s%d", part, number), "weights", d, n);
+}
+
+static void gather_part(Windows *x, Builder *b, const FsdpBucket *k, Symbol *into, const Window *after) {
     Fsdp *s = x->s;
-    for (int i = 0; i < w->n; i++) {
-        FsdpBucket *k = w->bucket[i];
-        if (w->full[i]) continue;
-        int *number = &x->n_full[k - s->buckets.at];
-        w->full[i] = hd_fsdp_transient(s, x->f, k, hd_internf(s->m->cx, "full%d", (*number)++), "weights", k->weights,
-                                       k->layout.size);
-        b->loc = k->loc;
-        const Symbol *comm = hd_fsdp_comm(s, COMM_GATHER, k->split);
-        Op *o = hd_fsdp_collective(s, b, OP_ALL_GATHER, hd_fsdp_shard(k), w->full[i], comm);
-        const char *names[HD_UNIT_BUCKETS];
-        for (int j = 0; after && j < after->n; j++) names[j] = after->full[j]->name;
-        if (after) hd_set_words(s->m->cx, &o->attrs, A_AFTER, after->n, names);
+    b->loc = k->loc;
+    const Symbol *comm = hd_fsdp_comm(s, COMM_GATHER, k->split);
+    Op *o = hd_fsdp_collective(s, b, OP_ALL_GATHER, hd_fsdp_shard(k), into, comm);
+    if (!after) return;
+    const char **names = HD_NEWN(s->cx->scratch, const char *, after->parts.n);
+    for (int i = 0; i < after->parts.n; i++) names[i] = after->parts.at[i].full->name;
+    hd_set_words(s->m->cx, &o->attrs, A_AFTER, after->parts.n, names);
+}
+
+static void gather(Windows *x, Builder *b, Window *w, const Window *after) {
+    for (int i = 0; i < w->parts.n; i++) {
+        Part *p = &w->parts.at[i];
+        const FsdpBucket *k = p->bucket;
+        if (p->full) continue;
+        const int number = x->n_full[k - x->s->buckets.at]++;
+        p->full = buffer(x, k, "full", number, p->rows ? TY_E4M3 : k->weights, k->layout.size);
+        if (p->rows) {
+            p->scales = buffer(x, k, "scales", number, TY_F32, k->layout.size / k->row);
+            hd_set_int(x->s->m->cx, &p->full->attrs, A_QUANTIZED, k->row);
+            hd_set_int(x->s->m->cx, &p->scales->attrs, A_QUANTIZED, k->row);
+            x->s->quantized++;
+        }
+        gather_part(x, b, k, p->full, after);
+        if (p->rows) gather_part(x, b, k, p->scales, after);
     }
 }
 
 // Weights gathered by the previous step. A bucket's second window, even if it would be gathered at the start, gets a
 // buffer of its own.
 static void gathered_before(Windows *x, Window *w) {
-    for (int i = 0; i < w->n; i++) {
-        if (w->bucket[i]->early) continue;
-        w->full[i] = hd_fsdp_next(x->s, w->bucket[i]);
-        w->bucket[i]->early = true;
+    for (int i = 0; i < w->parts.n; i++) {
+        Part *p = &w->parts.at[i];
+        if (p->bucket->early) continue;
+        p->full = hd_fsdp_next(x->s, p->bucket);
+        p->bucket->early = true;
     }
 }
 
 // Weights that are kept: gathered where a step starts, unless the previous step has done it.
 static void gather_kept(Windows *x, Builder *b, Window *w) {
-    for (int i = 0; i < w->n; i++) {
-        FsdpBucket *k = w->bucket[i];
-        w->full[i] = hd_fsdp_next(x->s, k);
+    for (int i = 0; i < w->parts.n; i++) {
+        FsdpBucket *k = w->parts.at[i].bucket;
+        w->parts.at[i].full = hd_fsdp_next(x->s, k);
         b->loc = k->loc;
         if (x->step.first && !k->early)
             hd_fsdp_collective(x->s, b, OP_ALL_GATHER, hd_fsdp_shard(k), k->next,
@@ -233,8 +290,26 @@ static Value *weight_in(Windows *x, int window, Value *v, Op *at) {
     }
     Builder b = {.f = x->f, .before = at, .loc = at->loc, .span = at->span, .bwd = hd_has(&at->attrs, A_BWD)};
     int i = 0;
-    while (w->bucket[i] != k->bucket) i++;
-    return k->made = hd_fsdp_view(x->s, &b, w->full[i], k->offset, v->type);
+    while (w->parts.at[i].bucket != k->bucket) i++;
+    return k->made = hd_fsdp_view(x->s, &b, w->parts.at[i].full, k->offset, v->type);
+}
+
+static const Part *part_used(const Windows *x, const Use *u) {
+    const Window *w = &x->windows.at[u->window];
+    const FsdpBucket *k = x->weights[u->op->in[u->operand]->id].bucket;
+    int i = 0;
+    while (w->parts.at[i].bucket != k) i++;
+    return &w->parts.at[i];
+}
+
+// The op that quantizes a weight is what was gathered.
+static void quantized_use(Windows *x, const Part *p, Op *o) {
+    const int64_t offset = x->weights[o->in[0]->id].offset;
+    Builder b = {.f = x->f, .before = o, .loc = o->loc, .span = o->span, .bwd = hd_has(&o->attrs, A_BWD)};
+    hd_redirect(&x->readers, o->out[0], hd_fsdp_view(x->s, &b, p->full, offset, o->out[0]->type));
+    hd_redirect(&x->readers, o->out[1],
+                hd_fsdp_view(x->s, &b, p->scales, offset / p->bucket->row, o->out[1]->type));
+    hd_erase(o);
 }
 
 static void gather_weights(Fsdp *s, StepFunc step) {
@@ -248,12 +323,15 @@ static void gather_weights(Fsdp *s, StepFunc step) {
     x.last_run = HD_NEWN(a, int, s->n_units + 1);
     for (int i = 0; i < s->n_units; i++) x.last_run[i] = -1;
     x.n_full = HD_NEWN(a, int, s->buckets.n + 1);
+    if (s->quantizes) x.readers = hd_uses(f, a);
     find_windows(&x);
     if (x.runs.n > s->runs) s->runs = x.runs.n;
     place_gathers(&x);
     for (int i = 0; i < x.uses.n; i++) {
         Use *u = &x.uses.at[i];
-        u->op->in[u->operand] = weight_in(&x, u->window, u->op->in[u->operand], u->op);
+        const Part *p = part_used(&x, u);
+        if (p->scales) quantized_use(&x, p, u->op);
+        else u->op->in[u->operand] = weight_in(&x, u->window, u->op->in[u->operand], u->op);
     }
     for (Op *o = f->last, *prev; o; o = prev) { // replaced by the views: nothing reads it any more
         prev = o->prev;

@@ -71,6 +71,7 @@ typedef struct {
     double flops, model_flops;
     Traffics kinds, streams; // collectives by kind; by the stream they run on
     Rounded rounded;
+    struct { int64_t gathers, others; } quantized; // of weights in a step, with gather = fp8
     Experts experts;
     struct { int64_t actions, bytes; } beside; // weight gradients on a stream of their own: in a step; estimated
     int64_t tokens;            // that all ranks read in a step; 0: unknown

@@ -1,5 +1,5 @@
 // Gathers that round the master weights of a rank, in both forms of the report: what a step moves for that, and what
-// the copies that it replaces would hold.
+// the copies that it replaces would hold. And those that quantize: how many, and how many do not.
 #include "passes/report/facts.h"
 #include "ir/base/ints.h"
 #include "passes/settings.h"
@@ -17,13 +17,25 @@ static void add_gather(Facts *r, const Op *o, int64_t runs, bool *seen) {
     if (from) seen[from->id] = true;
 }
 
+// A gather of scales goes with that of the elements.
+static void count_quantized(const Module *m, const Op *o, int64_t runs, Facts *r) {
+    const Symbol *into = hd_named(o, A_INTO);
+    if (!into || strcmp(hd_word(&into->attrs, A_CLASS, ""), "weights") || hd_has(&o->attrs, A_SCALES)) return;
+    if (strcmp(hd_word(hd_settings(m, "train"), A_GATHER, ""), "fp8")) return;
+    if (hd_has(&o->attrs, A_QUANTIZED)) r->quantized.gathers += runs;
+    else r->quantized.others += runs;
+}
+
 void hd_report_rounded(const Module *m, Facts *r, Arena *a) {
     const Symbol *step = hd_step(m, KIND_TRAIN);
     bool *seen = HD_NEWN(a, bool, m->n_symbols + 1);
     for (const Func *f = m->funcs; f; f = f->next) {
         const int64_t runs = f->is_kernel ? 0 : hd_runs(step, f);
-        for (const Op *o = f->first; o && runs > 0; o = o->next)
-            if (hd_gathers(o) && hd_has(&o->attrs, A_OUT)) add_gather(r, o, runs, seen);
+        for (const Op *o = f->first; o && runs > 0; o = o->next) {
+            if (!hd_gathers(o)) continue;
+            if (hd_has(&o->attrs, A_OUT) && !hd_has(&o->attrs, A_QUANTIZED)) add_gather(r, o, runs, seen);
+            count_quantized(m, o, runs, r);
+        }
     }
     const char *asked = hd_word(hd_settings(m, "schedule"), A_WEIGHTS_FROM, ""),
                *compute = hd_word(hd_settings(m, "train"), A_COMPUTE, "f32");
@@ -34,6 +46,9 @@ void hd_report_rounded(const Module *m, Facts *r, Arena *a) {
 
 void hd_report_rounded_json(const Facts *r, Out *o) {
     const Rounded *x = &r->rounded;
+    if (r->quantized.gathers)
+        hd_put_json(o, "  \"quantized\": {\"gathers\": %lld, \"others\": %lld},\n", ll(r->quantized.gathers),
+                    ll(r->quantized.others));
     if (x->why) hd_put_json(o, "  \"rounded\": {\"gathers\": 0, \"why\": \"%s\"},\n", x->why);
     if (!x->gathers) return;
     hd_put_json(o, "  \"rounded\": {\"gathers\": %lld, \"saved_bytes\": %lld, \"moved_bytes\": %lld", ll(x->gathers),
@@ -44,6 +59,9 @@ void hd_report_rounded_json(const Facts *r, Out *o) {
 
 void hd_report_rounded_text(const Facts *r, Out *o) {
     const Rounded *x = &r->rounded;
+    if (r->quantized.gathers)
+        hd_show(o, "gather = fp8: %lld gathers of weights in a step are in one byte with scales, and %lld are of "
+                "weights that are read otherwise as well\n", ll(r->quantized.gathers), ll(r->quantized.others));
     if (x->why) hd_show(o, "weights = master has no effect: %s\n", x->why);
     if (!x->gathers) return;
     hd_show(o,

@@ -54,7 +54,7 @@ typedef struct {
 
 static bool is_counted(const Bound *x, const Symbol *b) {
     return b && hd_has(&b->attrs, A_TRANSIENT) && !strcmp(hd_word(&b->attrs, A_CLASS, ""), x->class) &&
-           !hd_stays(x->f->module, b);
+           !hd_stays(x->f->module, b) && hd_elements_each(b) == 1;
 }
 
 static Life life_of(const Bound *x, const Symbol *b, Op *o) {

@@ -22,6 +22,7 @@ static const struct { const char *attr, *name, *absent; } rows[] = {
     {"fp8_scale", "precision.fp8.scale", "row"},
     {"fp8_backward", "precision.fp8.backward", "compute"},
     {"fp8_weight_grads", "precision.fp8.weight_grads", "compute"},
+    {"gather", "precision.gather", "compute"},
     {"master", "precision.master", "f32"},
     {"grad", "precision.grad", "f32"},
     {"reduce", "precision.reduce", "f32"},

@@ -1,4 +1,4 @@
-// Copies and sums over dtypes, rounding to nearest even.
+// Copies, sums and quantized rows over dtypes, rounding to nearest even.
 #include "runtime/host/scratch.h"
 
 enum { BLOCK = 4096 };
@@ -54,4 +54,36 @@ void hd_host_copy(HdDtype from, HdDtype to, int64_t count, const void *src, void
 #pragma omp parallel for schedule(static) if (count > 4 * BLOCK)
     for (int64_t at = 0; at < count; at += BLOCK)
         copy_block(from, to, at, count - at < BLOCK ? count - at : BLOCK, src, dst, accumulate);
+}
+
+static float row_scale(HdDtype from, HdDtype to, int64_t at, int64_t cols, const void *x) {
+    float part[BLOCK], most = 0x1p-100f;
+    for (int64_t c = 0; c < cols; c += BLOCK) {
+        const int64_t n = cols - c < BLOCK ? cols - c : BLOCK;
+        hd_load_f32(from, x, at + c, n, part);
+        for (int64_t i = 0; i < n; i++) {
+            const float a = part[i] < 0 ? -part[i] : part[i];
+            most = a > most || a != a ? a : most; // a NaN stays
+        }
+    }
+    return most / (float)hd_dtypes[to].largest;
+}
+
+static void quantize_row(HdDtype from, HdDtype to, int64_t at, int64_t cols, const void *x, float inverse, void *q) {
+    float part[BLOCK];
+    for (int64_t c = 0; c < cols; c += BLOCK) {
+        const int64_t n = cols - c < BLOCK ? cols - c : BLOCK;
+        hd_load_f32(from, x, at + c, n, part);
+        for (int64_t i = 0; i < n; i++) part[i] *= inverse;
+        hd_store_f32(to, part, n, q, at + c);
+    }
+}
+
+void hd_host_quantize(HdDtype from, HdDtype to, int64_t rows, int64_t cols, const void *x, void *q, void *scales) {
+#pragma omp parallel for schedule(static) if (rows * cols > 4 * BLOCK)
+    for (int64_t r = 0; r < rows; r++) {
+        const float scale = row_scale(from, to, r * cols, cols, x);
+        if (scales) ((float *)scales)[r] = scale;
+        if (q) quantize_row(from, to, r * cols, cols, x, 1 / scale, q);
+    }
 }

@@ -51,9 +51,21 @@ static Op *update_of(const Op *o) {
     return NULL;
 }
 
+// Of a gather that quantizes: rows of another length, scales for elements or the other way round, elements as they are.
+static bool change_rows(Op *o, uint64_t how) {
+    Ctx *cx = o->func->module->cx;
+    const int64_t row = hd_int(&o->attrs, A_QUANTIZED, 2);
+    if (how == 1) hd_set_int(cx, &o->attrs, A_QUANTIZED, row / 2);
+    else if (how == 2) hd_unset(&o->attrs, A_QUANTIZED);
+    else if (hd_has(&o->attrs, A_SCALES)) hd_unset(&o->attrs, A_SCALES);
+    else hd_set_flag(cx, &o->attrs, A_SCALES);
+    return true;
+}
+
 static bool change_gather(Op *o, Mutation what, uint64_t random) {
     if (what == MUTATE_BEFORE_UPDATE) return move_before(o, update_of(o));
     const char *is = hd_word(&o->attrs, A_OUT, NULL);
+    if (hd_has(&o->attrs, A_QUANTIZED) && random % 4) return change_rows(o, random % 4);
     if (is && random % 2) hd_unset(&o->attrs, A_OUT);
     else hd_set_word(o->func->module->cx, &o->attrs, A_OUT, is && !strcmp(is, "bf16") ? "f16" : "bf16");
     return true;

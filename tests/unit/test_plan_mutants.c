@@ -123,6 +123,9 @@ static const Case cases[] = {
      SOME},
     {"zero2, replicas only", "tiny", "schedule.fsdp=zero2 schedule.mesh.replicate=2 train.accumulate=2", SOME},
     {"zero3, 2 ranks", "tiny", "schedule.fsdp=zero3 schedule.mesh.shard=2 layers=3", SOME},
+    {"zero3, 2 ranks, gathers in one byte", "llama",
+     "schedule.fsdp=zero3 schedule.mesh.shard=2 layers=3 dim=32 hidden=48 train.fp8=Block train.gather=fp8",
+     SOME},
     {"zero3, 4 ranks, no clipping, prefetch 0", "tiny",
      "schedule.fsdp=zero3 schedule.mesh.shard=4 train.clip=0 schedule.fsdp.prefetch=0 schedule.fsdp.live_grads=1 "
      "layers=2",

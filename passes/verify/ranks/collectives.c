@@ -37,6 +37,7 @@ typedef struct {
 static void access_buffer(Lives *l, const Op *o, const Symbol *b, bool write) {
     if (!hd_has(&b->attrs, A_TRANSIENT) || strcmp(hd_word(&b->attrs, A_CLASS, ""), l->class) != 0) return;
     if (l->c->part_of[b->id] == PART_GRAD) return; // it waits for the optimizer, not for a reduction
+    if (hd_elements_each(b) > 1) return; // scales live as long as the rows that they are of
     if (!l->slot[b->id]) {
         Life fresh = {.buffer = b, .begin = o, .last_on = HD_NEWN(l->c->a, int, l->clocks.n_streams)};
         for (int s = 0; s < l->clocks.n_streams; s++) fresh.last_on[s] = -1;

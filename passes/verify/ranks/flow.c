@@ -342,7 +342,9 @@ static void read_weights(Flow *w, const Op *o, const Value *v) {
     Held *h = home.buffer ? hd_flow_held(w, home.buffer) : NULL;
     if (h && h->bucket && o->kind == OP_STORE && all_of_kind(w, h, HOLDS_SUM))
         return; // a sum to be added elsewhere: store() checks it
-    int64_t lo = h ? home.at / hd_dtype_bytes(home.buffer->type->dtype) : 0, hi = lo + hd_type_count(v->type);
+    const int64_t each = h && h->bucket ? hd_elements_each(home.buffer) : 1;
+    int64_t lo = h ? home.at / hd_dtype_bytes(home.buffer->type->dtype) * each : 0;
+    int64_t hi = lo + hd_type_count(v->type) * each;
     if (!h || !h->bucket || lo >= hi) return;
     if (h->parts > 1) {
         hd_plan_wrong(w->c, o, o->span, "reads weights from @%s, which holds only a rank's part of bucket @%s",

@@ -169,6 +169,18 @@ static bool may_gather(Flow *w, const Op *o, const Held *h, int i, Axes over) {
     return false;
 }
 
+// Rows are quantized as the buffer says that they are, and from the weights that ops read.
+static void check_quantized(Flow *w, const Op *o, const Held *h, const Symbol *into) {
+    const Symbol *const *part = h->bucket->part, *from = part[PART_COMPUTE] ? part[PART_COMPUTE] : part[PART_MASTER];
+    const int64_t is = hd_int(&o->attrs, A_QUANTIZED, 0), said = into ? hd_int(&into->attrs, A_QUANTIZED, 0) : 0;
+    if (is != said)
+        hd_plan_wrong(w->c, o, o->span, "quantizes %s in rows of %lld elements into %s, which has rows of %lld (0: is "
+                      "not quantized)", h->name, ll(is), into ? hd_sprintf(w->c->a, "@%s", into->name) : "a value",
+                      ll(said));
+    else if (is && h->buffer != from)
+        hd_plan_wrong(w->c, o, o->span, "quantizes %s, and ops read @%s", h->name, from ? from->name : "nothing");
+}
+
 // Weights go into buffers, since it is buffers that a bound counts. Nothing but weights may be rounded on the way.
 static void check_kept_track(Flow *w, const Op *o, const Held *h, const Held *g) {
     const bool weights = h->bucket && h->buffer && hd_plan_is_weights(w->c, h->buffer);
@@ -176,6 +188,7 @@ static void check_kept_track(Flow *w, const Op *o, const Held *h, const Held *g)
         hd_plan_wrong(w->c, o, o->span, "rounds %s to %s, which holds no weights: leave out `out`", h->name,
                       hd_word(&o->attrs, A_OUT, ""));
     if (!weights) return;
+    check_quantized(w, o, h, g->buffer);
     if (g->buffer && hd_plan_is_weights(w->c, g->buffer)) return;
     if (!g->buffer)
         hd_plan_wrong(w->c, o, o->span,

@@ -272,7 +272,9 @@ int64_t hd_plan_parts(const PlanCheck *c, const BucketParts *k, const Symbol *b)
     const Axes split = hd_axes(&b->attrs, A_SPLIT) & c->live;
     int64_t parts = hd_mesh_ranks(&c->mesh, split);
     bool known = !split || split == k->split || split == (k->split | hd_plan_summed(c, k));
-    return known && k->size % parts == 0 && hd_type_count(b->type) == k->size / parts ? parts : 0;
+    const int64_t each = hd_elements_each(b);
+    return known && k->size % parts == 0 && each > 0 && k->size % (parts * each) == 0 &&
+                   hd_type_count(b->type) == k->size / parts / each ? parts : 0;
 }
 
 static void check_sizes(PlanCheck *c, const BucketParts *k) {
@@ -316,6 +318,19 @@ static void check_next(PlanCheck *c, const Symbol *s, const BucketParts *k) {
                       k->symbol->name, hd_dtype_text(s->type->dtype), from->name, hd_dtype_text(from->type->dtype));
 }
 
+// Gathered weights may be quantized, in rows that no boundary cuts.
+static void check_quantized(PlanCheck *c, const Symbol *s, const BucketParts *k, bool gathered) {
+    const int64_t row = hd_int(&s->attrs, A_QUANTIZED, 0);
+    const DType d = s->type->dtype;
+    if (!hd_has(&s->attrs, A_QUANTIZED)) return;
+    if (!gathered || (d != TY_E4M3 && d != TY_F32))
+        hd_plan_wrong(c, NULL, s->span, "buffer @%s : %s is quantized: so are transient weights in e4m3, and their "
+                      "scales in f32", s->name, hd_type_text(c->m->cx, s->type));
+    else if (row < 1 || k->size / k->shards % row)
+        hd_plan_wrong(c, NULL, s->span, "buffer @%s is quantized in rows of %lld elements, and ranks have %lld of "
+                      "bucket @%s", s->name, ll(row), ll(k->size / k->shards), k->symbol->name);
+}
+
 static void check_buffer(PlanCheck *c, const Symbol *s) {
     const BucketParts *k = hd_plan_bucket(c, s);
     const char *class = hd_word(&s->attrs, A_CLASS, "");
@@ -326,10 +341,11 @@ static void check_buffer(PlanCheck *c, const Symbol *s) {
     bool whole = part == PART_NEXT || gradient || (transient && strcmp(class, "weights") == 0);
     const bool frozen = hd_has(&k->symbol->attrs, A_FROZEN);
     bool wide = kept ? part != PART_COMPUTE && part != PART_NEXT && !frozen : gradient;
+    check_quantized(c, s, k, transient && !kept && strcmp(class, "weights") == 0);
     if (!kept && !transient)
         hd_plan_wrong(c, NULL, s->span, "buffer @%s persists, and its bucket @%s does not name it", s->name,
                       k->symbol->name);
-    if (k->shards * k->copies == 1 && n != k->size) {
+    if (k->shards * k->copies == 1 && !hd_has(&s->attrs, A_QUANTIZED) && n != k->size) {
         hd_plan_wrong(c, NULL, s->span, "buffer @%s has %lld elements, its bucket @%s %lld", s->name, ll(n),
                       k->symbol->name, ll(k->size));
         return;

@@ -117,6 +117,20 @@ static const Term *weights(const TermWalk *w, const BucketParts *k, int64_t at, 
     return rows && at / row + type->dim[0] <= p->type->dim[0] ? hd_term_rows(&w->t, x, at / row, type) : NULL;
 }
 
+// Of a buffer whose gather has quantized rows: the rows that they are of, quantized, or their scales.
+static const Term *quantized(const TermWalk *w, const BucketParts *k, const Symbol *s, int64_t at, const Type *type) {
+    const Symbol *from = k->part[PART_COMPUTE] ? k->part[PART_COMPUTE] : k->part[PART_MASTER];
+    const int64_t row = hd_int(&s->attrs, A_QUANTIZED, 0), each = hd_elements_each(s);
+    const bool scales = each == row, fits = from && (scales ? type->rank == 1 : type->rank == 2 && type->dim[1] == row);
+    Layout is = 0;
+    Attrs as = {0};
+    if (!fits) return NULL;
+    const Type *rows = hd_type(w->t.cx, from->type->dtype, 2, (int64_t[]){type->dim[0], row});
+    const Term *x = rows ? weights(w, k, at * each, rows, &is) : NULL;
+    hd_set_word(w->t.cx, &as, A_OUT, hd_dtype_text(TY_E4M3));
+    return x && !is ? hd_term_plain(&w->t, OP_QUANTIZE, scales, type, &as, 1, &x) : NULL;
+}
+
 static const Term *view(TermWalk *w, const Op *o) {
     const Symbol *s = hd_named(o, A_BUFFER);
     const Type *type = o->out[0]->type;
@@ -126,7 +140,8 @@ static const Term *view(TermWalk *w, const Op *o) {
     if (number >= 0 && !at && type == s->type) x = hd_term_losses(w, number, hd_type_count(type));
     if (s && s == w->keys && at % HD_KEY == 0) x = hd_term_leaf(&w->t, "key", "", at / HD_KEY, type);
     const BucketParts *k = w->c ? hd_plan_bucket(w->c, s) : NULL;
-    if (k && !holds_sums(w, s)) x = weights(w, k, at, type, &w->layouts[o->out[0]->id]);
+    if (k && hd_has(&s->attrs, A_QUANTIZED)) x = quantized(w, k, s, at, type);
+    else if (k && !holds_sums(w, s)) x = weights(w, k, at, type, &w->layouts[o->out[0]->id]);
     return x ? x : hd_term_leaf(&w->t, "buffer", s ? s->name : "", at, type);
 }
 

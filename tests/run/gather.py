@@ -1,0 +1,183 @@
+#!/usr/bin/env python3
+"""train.precision.gather = fp8: ranks gather weights in one byte with scales, and a step has the same bits.
+
+usage: gather.py ROOT HEDDLEC [--all] [--fakes=FOLDER --kept=FOLDER]
+
+- Strategies, graphs, recompute, offload, prefetch and micro-batches of one mesh have one digest, and with gather =
+  compute the same one: losses, norms and all parameters. With reduce = tree so has every mesh. Plans gather in one byte
+  where a window only quantizes, and nowhere else.
+- Mutants of a plan: a scale of other rows, elements for scales, rows of another length, weights that are rounded
+  before, a gather that is left out. verify-plan refuses each.
+- What has no effect is a warning that says why.
+- With --fakes the same of CUDA programs, whose kernels run on the CPU (tests/simt), with a stand-in for NCCL.
+"""
+import argparse
+import os
+import re
+import struct
+import subprocess
+import sys
+import tempfile
+
+STEPS = 2
+MODEL = {"vocab": 48, "layers": 3, "heads": 2, "kv_heads": 1, "dim": 32, "hidden": 48, "seq": 8, "train.batch": 2,
+         "train.lr": "1e-2", "train.precision.compute": "bf16", "train.precision.fp8": "Block",
+         "train.precision.gather": "fp8", "schedule.fsdp": "zero3", "schedule.mesh.shard": 2}
+TREE = {"train.reduce": "tree", "schedule.mesh.shard": 4, "train.accumulate": 2}
+# One digest each: the first is what the others are compared with.
+FEW = [
+    ("two ranks", {}, [{}, {"train.precision.gather": "compute"}]),
+    ("a tree", TREE, [{"schedule.graph": "unit", "schedule.recompute": "Block"},
+                      {"train.precision.gather": "compute", "schedule.fsdp": "none"}]),
+]
+ALL = [
+    ("two ranks", {}, FEW[0][2] + [
+        {"schedule.fsdp": "none"}, {"schedule.fsdp": "zero1"}, {"schedule.fsdp": "zero2"}, {"schedule.graph": "none"},
+        {"schedule.fsdp.prefetch": 0}, {"schedule.fsdp.prefetch": 3}, {"schedule.fsdp.weights": "master"},
+        {"schedule.offload": "Block", "schedule.offload.min_size": 0, "schedule.recompute": "none"},
+        {"schedule.fsdp.live_grads": 1, "schedule.recompute": "SwiGLU"}]),
+    ("four ranks", {"schedule.mesh.shard": 4, "train.accumulate": 3}, [
+        {}, {"schedule.fsdp": "none"}, {"schedule.fsdp": "zero2"}, {"schedule.graph": "none"},
+        {"schedule.recompute": "Block"}]),
+    ("a tree", TREE, FEW[1][2] + [
+        {}, {"train.precision.gather": "compute"},
+        {"schedule.mesh.shard": 2, "train.accumulate": 4, "schedule.fsdp.prefetch": 2},
+        {"schedule.mesh.shard": 8, "train.accumulate": 1},
+        {"schedule.mesh.shard": 2, "schedule.mesh.replicate": 2}, {"schedule.mesh.shard": 1, "train.accumulate": 8}]),
+    ("the backward pass in e4m3, products merged, f32", {
+        "train.precision.compute": "f32", "train.precision.fp8.backward": "e4m3", "train.products": "merged"}, [
+            {}, {"train.precision.gather": "compute"}, {"schedule.recompute": "Block"}]),
+]
+WARNINGS = [({"train.precision.fp8": "none"}, "train.precision.fp8 names no modules"),
+            ({"train.precision.fp8.scale": "tensor"}, "with fp8.scale = tensor a scale is that of the shards of all"),
+            ({"schedule.fsdp": "zero2"}, "only schedule.fsdp = zero3 gathers weights for the forward pass"),
+            ({"schedule.fsdp.weights": "master"}, "with schedule.fsdp.weights = master weights are rounded while")]
+QUANTIZED = r"^.*all_gather .*quantized = {}.*\n"
+
+
+def call(*command, ok=True, **env):
+    done = subprocess.run(command, capture_output=True, text=True, env=dict(os.environ, OMP_NUM_THREADS="1", **env))
+    if ok and done.returncode:
+        sys.exit(f"{' '.join(command)}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+    return done
+
+
+class Bench:
+    def __init__(self, args, folder):
+        self.args, self.folder, self.wrong, self.compared = args, folder, [], 0
+        self.data = os.path.join(folder, "tokens.bin")
+        with open(self.data, "wb") as f:
+            f.write(b"".join(struct.pack("<H", (i * i * 7919 >> 4) % 48) for i in range(4000)))
+
+    def compile(self, output, sets, *options, ok=True):
+        return call(self.args.heddlec, os.path.join(self.args.root, "examples/llama/llama.hd"), "-o", output, *options,
+                    *[a for name, v in {**MODEL, **sets}.items() for a in ("--set", f"{name}={v}")], ok=ok)
+
+    def digest(self, sets, *options, **env):
+        program, every = os.path.join(self.folder, "p"), {**MODEL, **sets}
+        ranks = every["schedule.mesh.shard"] * every.get("schedule.mesh.replicate", 1)
+        self.compile(program, sets, *options)
+        call(program, f"--data={self.data}", f"--ranks={ranks}", f"--steps={STEPS}", f"--digest={program}.digest",
+             **env)
+        with open(program + ".digest", encoding="utf-8") as f:
+            return f.read()
+
+    def alike(self, name, common, schedules, *options, **env):
+        digests = [self.digest({**common, **sets}, *options, **env) for sets in schedules]
+        for sets, digest in zip(schedules, digests):
+            self.compared += 1
+            if digest != digests[0]:
+                self.wrong.append(f"{name}: {sets} has other bits")
+        if len({line.split()[1] for line in digests[0].splitlines()[:STEPS]}) != STEPS:
+            self.wrong.append(f"{name}: the losses show no training")
+
+    def plan(self, sets):
+        path = os.path.join(self.folder, "plan")
+        self.compile(path, sets, "--emit=plan")
+        with open(path, encoding="utf-8") as f:
+            return path, f.read()
+
+
+def first(pattern, to, text, flags=re.M):
+    return re.sub(pattern, to, text, count=1, flags=flags)
+
+
+MUTANTS = {
+    "elements without their scales": lambda t: first(QUANTIZED.format("32, scales"), "", t),
+    "scales without their elements": lambda t: first(QUANTIZED.format("32}"), "", t),
+    "the scales of another layer": lambda t: first(
+        r"(buffer = @blocks\.)1(\.rows32\.compute, into = @micro_only\.blocks\.1\.rows32\.scales)", r"\g<1>2\2", t),
+    "rows of half the length": lambda t: first(r"(all_gather .*quantized = )32", r"\g<1>16", t),
+    "elements and scales exchanged": lambda t: first(r"(all_gather .*quantized = 32)}", r"\1, scales}", t),
+    "master weights, not rounded before": lambda t: first(
+        r"(all_gather .*blocks\.1\.rows32\.)compute(.*quantized)", r"\1master\2", t),
+    "scales of other rows": lambda t: first(
+        r"(view {buffer = @micro_only\.blocks\.1\.rows32\.scales0, offset = )32}", r"\g<1>48}", t),
+    "scales of the bucket beside it": lambda t: first(
+        r"(view {buffer = @micro_only\.blocks\.1\.)rows48(\.scales0, offset = 0})", r"\1rows32\2", t),
+    "a buffer of other rows": lambda t: t.replace("quantized = 32", "quantized = 16"),
+}
+
+
+def plans(bench):
+    """Gathers in one byte are those of windows that only quantize: of the forward pass, but for its ends."""
+    for sets, count in (({}, 4), ({"train.precision.gather": "compute"}, 0), ({"schedule.fsdp": "zero1"}, 0)):
+        _, text = bench.plan(sets)
+        micro = text[text.index("func @micro_only("):]
+        found = len(re.findall(r"all_gather .*quantized", micro[:micro.index("\n}")]))
+        bench.compared += 1
+        if found != count:
+            bench.wrong.append(f"{sets}: {found} gathers quantize, not {count}")
+
+
+def mutants(bench):
+    path, text = bench.plan({"schedule.graph": "none"})
+    opt = os.path.join(os.path.dirname(bench.args.heddlec), "heddle-opt")
+    for name, edit in {"as it is": lambda t: t, **MUTANTS}.items():
+        changed = edit(text)
+        if changed == text and name in MUTANTS:
+            bench.wrong.append(f"{name}: nothing changes")
+            continue
+        with open(path + ".mutant", "w", encoding="utf-8") as f:
+            f.write(changed)
+        done = call(opt, "--pass-pipeline=verify-plan", path + ".mutant", "-o", os.devnull, ok=False)
+        bench.compared += 1
+        if (done.returncode == 0) != (changed == text) or (done.returncode and "error" not in done.stderr):
+            bench.wrong.append(f"{name}: {done.stderr[-400:] or 'verify-plan accepts it'}")
+
+
+def warnings(bench):
+    for sets, text in WARNINGS:
+        done = bench.compile(os.path.join(bench.folder, "w"), sets, "--emit=plan", ok=False)
+        bench.compared += 1
+        if done.returncode or "train.precision.gather" not in done.stderr or text not in done.stderr:
+            bench.wrong.append(f"{sets}: {done.stderr!r} does not say {text!r}")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("root")
+    parser.add_argument("heddlec")
+    parser.add_argument("--all", action="store_true")
+    parser.add_argument("--fakes")
+    parser.add_argument("--kept")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        bench = Bench(args, folder)
+        if args.fakes:
+            env = dict(HEDDLE_CUDA_PATH=args.fakes, FAKE_CUDA_SIMT=args.kept, FAKE_CUDA_CC="90", HEDDLE_CACHE="off",
+                       HEDDLE_TUNE="0", FAKE_CUDA_DEVICES="4")
+            bench.alike("emulated", {}, [{}, {"train.precision.gather": "compute"}, {"schedule.graph": "unit"}],
+                        "--target=cuda", "--arch=sm_90", **env)
+        else:
+            for group in ALL if args.all else FEW:
+                bench.alike(*group)
+            plans(bench)
+            mutants(bench)
+            warnings(bench)
+        print(f"{bench.compared} comparisons")
+        sys.exit("\n".join(bench.wrong) if bench.wrong else 0)
+
+
+if __name__ == "__main__":
+    main()
