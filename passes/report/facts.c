@@ -158,6 +158,7 @@ Facts hd_report_facts(const Module *m, Arena *a) {
     hd_report_rounded(m, &r, a);
     hd_report_beside(m, &r);
     hd_report_experts(m, &r, a);
+    hd_report_pools(m, &r, a);
     for (int i = 0; i < borders.n; i++) add_border(&r, &borders.at[i], a);
     const Symbol *step = hd_step(m, KIND_TRAIN);
     r.overlaps = step ? hd_attr(&step->attrs, A_OVERLAPS) : NULL;

@@ -47,6 +47,12 @@ typedef struct { const char *stream, *why; int64_t actions; } Outside; // of all
 // them and there are none, since ...; NULL: otherwise.
 typedef struct { int64_t gathers, moved, saved; double seconds; const char *why; } Rounded;
 
+// Of gathered weights of units in a training step (pools.c): bytes that the plan has for them, those in use with so
+// many units ahead, those of two buffers of the largest unit and of a buffer for each position of a unit's buckets. All
+// 0: none is gathered.
+enum { HD_POOL_DEPTHS = 4 };
+typedef struct { int64_t prefetch, planned, in_use[HD_POOL_DEPTHS], two, positions; } Pools;
+
 // Of grouped products: elements of their parameters on all ranks; bytes of one rank that persist for these, by class,
 // and those of dispatched rows that one micro-batch keeps for its backward pass.
 typedef struct { int64_t parameters, bytes[N_CLASSES], rows; } Experts;
@@ -73,6 +79,7 @@ typedef struct {
     Rounded rounded;
     struct { int64_t gathers, others; } quantized; // of weights in a step, with gather = fp8
     Experts experts;
+    Pools pools;
     struct { int64_t actions, bytes; } beside; // weight gradients on a stream of their own: in a step; estimated
     int64_t tokens;            // that all ranks read in a step; 0: unknown
     const DeviceModel *device; // NULL: there is no table for this target
@@ -100,6 +107,9 @@ void hd_report_beside_text(const Facts *r, Out *o);
 void hd_report_rounded(const Module *m, Facts *r, Arena *a); // fills r->rounded
 void hd_report_rounded_json(const Facts *r, Out *o);         // a member of a JSON object; nothing where none rounds
 void hd_report_rounded_text(const Facts *r, Out *o);
+void hd_report_pools(const Module *m, Facts *r, Arena *a); // fills r->pools
+void hd_report_pools_json(const Facts *r, Out *o);         // both put nothing where no unit is gathered
+void hd_report_pools_text(const Facts *r, Out *o);
 void hd_report_experts(const Module *m, Facts *r, Arena *a); // fills r->experts
 void hd_report_experts_json(const Facts *r, Out *o);         // both put nothing where there are no experts
 void hd_report_experts_text(const Facts *r, Out *o);

@@ -93,6 +93,7 @@ static void put_json(const Facts *r, double seconds, Out *o) {
     hd_report_rounded_json(r, o);
     put_products(r, o);
     hd_report_experts_json(r, o);
+    hd_report_pools_json(r, o);
     hd_report_beside_json(r, o);
     put_int(o, "parameters", r->parameters);
     put_int(o, "buckets", r->buckets);
@@ -206,6 +207,7 @@ static void put_text(const Facts *r, double seconds, Arena *a, Out *o) {
     put_classes(r, o);
     if (r->at && r->live.during) put_holders(r, a, o);
     put_communication(r, o);
+    hd_report_pools_text(r, o);
     hd_report_rounded_text(r, o);
     if (r->merged)
         hd_show(o, "\nproducts of one operand: %lld became %lld\n", ll(r->merged->ints[0]), ll(r->merged->ints[1]));
