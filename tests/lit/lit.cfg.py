@@ -59,20 +59,20 @@ def left_out(path):
 
 def long(path):
     with open(path, encoding="utf-8", errors="replace") as f:
-        return re.search(r"^(?:// )?LONG: ", f.read(), re.M)
+        return re.search(r"^(?:// )?LONG: \d+ s of ", f.read(), re.M)
 
 
 # With HEDDLE_TEST_PART=N each seventh file runs with sanitizers, and `rest` runs the others in the optimised build, where
-# the tools verify after each pass as those with sanitizers do. Of the files that are for `rest` alone, those that take
-# long say so after `LONG:`, and a seventh of these runs.
+# the tools verify after each pass as those with sanitizers do. Files that take long by nature say `LONG: 9 s of ...`: they
+# are for `rest` alone, and a seventh of them runs.
 sys.path.append(os.path.join(root, "tests", "run"))
 import part
 if sanitized or rest:
     paths = sorted(p for s in config.suffixes for p in glob.glob(f"{config.test_source_root}/**/*{s}", recursive=True)
                    if f"{os.sep}Inputs{os.sep}" not in p)
-    for_rest = [p for p in paths if left_out(p)]
+    long_ones = [p for p in paths if long(p)]
+    for_rest = [p for p in paths if left_out(p) or p in long_ones]
     for_both = [p for p in paths if p not in for_rest]
-    long_ones = [p for p in for_rest if long(p)]
     chosen = set(part.of(for_both))
     if rest:
         chosen = {*for_both} - chosen | {*for_rest} - {*long_ones} | {*part.of(long_ones)}
