@@ -44,7 +44,8 @@ static const char *forward_parts(Emit *e, const AttentionShape *s, KernelShape p
     return hd_sprintf(e->a, "#define ATT_LAUNCH {%lld, %lld, %lld}\n", ll(rows), ll(keys), ll(shared));
 }
 
-// Backward alone, two kernels: dq leaves what dk and dv need.
+// Backward alone, two kernels: dq leaves what dk and dv need. Blocks of all heads start before the next, shorter ones:
+// in the order of heads the last head's longest would start last, and most multiprocessors would wait for them.
 static const char *wgmma_parts(Emit *e, const AttentionShape *s, KernelShape part[4]) {
     enum { ROWS = 128, THREADS = 384, REST = 256 + 1024 }; // REST: barriers, alignment
     const bool small = s->size <= 64, large = s->size > 128;
@@ -52,8 +53,8 @@ static const char *wgmma_parts(Emit *e, const AttentionShape *s, KernelShape par
     const int64_t tile = small ? 128 : 64, stages = s->size <= 192 ? 3 : 2, q_tile = large ? 32 : tile;
     const int64_t of_dkv = 2 * keys * row + stages * tile * (2 * row + numbers) + (large ? keys * tile * 4 : 0) + REST;
     const int64_t of_dq = 2 * ROWS * row + 3 * q_tile * (2 * row + numbers) + REST;
-    part[1] = (KernelShape){"dq", hd_ceil_div(s->seq, ROWS), s->heads, s->batch, THREADS, of_dq};
-    part[2] = (KernelShape){"dkv", hd_ceil_div(s->seq, keys), s->kv_heads, s->batch, THREADS, of_dkv};
+    part[1] = (KernelShape){"dq", s->heads, hd_ceil_div(s->seq, ROWS), s->batch, THREADS, of_dq};
+    part[2] = (KernelShape){"dkv", s->kv_heads, hd_ceil_div(s->seq, keys), s->batch, THREADS, of_dkv};
     part[3] = (KernelShape){.suffix = NULL};
     return hd_sprintf(e->a, "#define ATT_LAUNCH {%d, %lld, %d, %lld, %lld}\n", ROWS, ll(keys), THREADS, ll(of_dq),
                       ll(of_dkv));

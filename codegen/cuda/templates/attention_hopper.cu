@@ -323,15 +323,15 @@ static_assert(att_launch[3] == ATT_SHARED_Q && att_launch[4] == ATT_SHARED_KV, "
 __device__ __forceinline__ void att_meet(void) { asm volatile("bar.sync 1, 256;" ::: "memory"); }
 
 // dk and dv of ATT_KV_ROWS keys: the queries that see them, for the heads of the group in order. The longest walks
-// start first.
+// start first, those of all heads.
 extern "C" __global__ void __launch_bounds__(384, 1)
     ATT_DKV(const att_t *dout, const att_t *q, const att_t *k, const att_t *v, const att_t *o, const float *lse,
             att_t *dq, att_t *dk, att_t *dv, float *delta ATT_STARTS) {
     enter();
     const AttSpace s = att_space<ATT_KV_ROWS, ATT_KV_TILE, ATT_KV_STAGES>();
-    const int g = blockIdx.y, b = blockIdx.z, group = threadIdx.x / 128 - 1;
+    const int g = blockIdx.x, b = blockIdx.z, group = threadIdx.x / 128 - 1;
     const long long bt = (long long)b * ATT_T;
-    AttWalk w = {(int)blockIdx.x * ATT_KV_ROWS, 0, 0, ATT_GROUP,
+    AttWalk w = {(int)blockIdx.y * ATT_KV_ROWS, 0, 0, ATT_GROUP,
                  {k + bt * ATT_KS + g * ATT_D, v + bt * ATT_VS + g * ATT_D}, {ATT_KS, ATT_VS}};
     w.first = ATT_CAUSAL ? w.row / ATT_KV_TILE * ATT_KV_TILE : 0;
     int to[2]; // of the first 64 keys and of the next
@@ -415,9 +415,9 @@ extern "C" __global__ void __launch_bounds__(384, 1)
            att_t *dq, att_t *dk, att_t *dv, float *delta ATT_STARTS) {
     enter();
     const AttSpace s = att_space<ATT_ROWS, ATT_Q_TILE, ATT_Q_STAGES>();
-    const int h = blockIdx.y, g = h / ATT_GROUP, b = blockIdx.z, group = threadIdx.x / 128 - 1;
+    const int h = blockIdx.x, g = h / ATT_GROUP, b = blockIdx.z, group = threadIdx.x / 128 - 1;
     const long long bt = (long long)b * ATT_T;
-    AttWalk w = {(int)(ATT_CAUSAL ? gridDim.x - 1 - blockIdx.x : blockIdx.x) * ATT_ROWS, 0, 0, 1,
+    AttWalk w = {(int)(ATT_CAUSAL ? gridDim.y - 1 - blockIdx.y : blockIdx.y) * ATT_ROWS, 0, 0, 1,
                  {q + bt * ATT_QS + h * ATT_D, dout + bt * ATT_OS + h * ATT_D}, {ATT_QS, ATT_OS}};
     w.first = att_first(w.row ATT_OF_STARTS) / ATT_Q_TILE * ATT_Q_TILE;
     auto tiles = [&](int row) { // up to that of the key `row`
