@@ -221,15 +221,26 @@ static bool exchanges(const Emit *e, const Symbol *comm) {
     return false;
 }
 
+// Between ranks that share the values of a model.
+static bool moves_values(const Emit *e, const Symbol *comm) {
+    if (!(hd_axes(&comm->attrs, A_OVER) & HD_OWN_AXES)) return false;
+    for (const Func *f = e->m->funcs; f; f = f->next)
+        for (const Op *o = f->is_kernel ? NULL : f->first; o; o = o->next)
+            if (hd_op_is(o, TRAIT_COLLECTIVE) && o->n_in && hd_named(o, A_COMM) == comm) return true;
+    return false;
+}
+
 static int put_comms(Emit *e) {
     int n = 0;
     for (const Symbol *s = e->m->symbols; s; s = s->next) {
         if (s->kind != SYM_COMM) continue;
         const char *on = hd_word(&s->attrs, A_ON, "compute");
         Axes over = hd_axes(&s->attrs, A_OVER);
-        if (!n++) hd_puts(e->c, "static const HdComm comms[] = { // name, axes, stream, whether parts are exchanged\n");
-        hd_printf(e->c, "    {%s, %u, %d, %s}, // over %s\n", hd_emit_quoted(e, s->name), over,
-                  hd_emit_stream_index(e, on), yes(exchanges(e, s)), hd_axes_text(e->a, over));
+        if (!n++) hd_puts(e->c, "static const HdComm comms[] = { // name, axes, stream, whether parts are exchanged, "
+                                 "whether it moves values\n");
+        hd_printf(e->c, "    {%s, %u, %d, %s, %s}, // over %s\n", hd_emit_quoted(e, s->name), over,
+                  hd_emit_stream_index(e, on), yes(exchanges(e, s)), yes(moves_values(e, s)),
+                  hd_axes_text(e->a, over));
     }
     if (n) hd_puts(e->c, "};\n\n");
     return n;

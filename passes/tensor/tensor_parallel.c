@@ -244,6 +244,22 @@ static bool partition_experts(Partition *p) {
     return ok;
 }
 
+// Nothing reads the gradient of a parameter soon, and the next collective of values would wait for those that complete
+// it. So where its terms are to be added over ranks it comes directly before the next gradient of the same unit.
+// Whether it has moved there.
+static bool comes_later(const Partition *p, Op *o) {
+    if (o->kind != OP_GRAD || hd_layout_at(o->in[0]->layout, p->axis) != LAYOUT_SUM) return false;
+    Op *next = o->next;
+    while (next && next->kind != OP_GRAD) next = next->next;
+    if (!next || next == o->next) return false;
+    const char *of = hd_word(&hd_named(o, A_PARAM)->attrs, A_UNIT, ""),
+               *its = hd_word(&hd_named(next, A_PARAM)->attrs, A_UNIT, "");
+    if (strcmp(of, its)) return false;
+    hd_detach(o);
+    hd_insert_before(next, o);
+    return true;
+}
+
 static bool partition_func(Partition *p, Func *f) {
     p->f = f;
     hd_renumber(f);
@@ -252,9 +268,12 @@ static bool partition_func(Partition *p, Func *f) {
     Vocabulary v = {.m = p->m, .f = f, .a = p->cx->scratch, .axis = p->axis, .ranks = p->mesh.size[p->axis],
                     .comm = p->comm};
     bool ok = true;
-    for (Op *o = f->first; ok && o; o = o->next) {
+    for (Op *o = f->first, *next; ok && o; o = next) {
+        next = o->next;
+        if (comes_later(p, o)) continue;
         o = hd_split_vocabulary(&v, o);
         ok = lay_out_op(p, o);
+        next = o->next;
     }
     p->collectives += v.collectives;
     for (Op *o = f->first; ok && o; o = o->next) ok = divide_heads(p, o);

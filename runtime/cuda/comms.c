@@ -3,7 +3,7 @@
 // Sums use reduce-scatter only, whose order NCCL keeps.
 //
 // Environment:
-//   HEDDLE_NCCL_CTAS          at most so many blocks a collective (16); 0: NCCL's choice
+//   HEDDLE_NCCL_CTAS          at most so many blocks a collective (16; of values just so many, 64); 0: NCCL's choice
 //   HEDDLE_SKIP_COLLECTIVES   1: steps without collectives, to measure what they cost. Copies of this rank's own part
 //                             replace the others', so that products work on numbers of the usual size and draw the
 //                             usual power; the results mean nothing. large: the collectives of a few numbers (loss,
@@ -19,7 +19,8 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { INIT_SECONDS = 120, ISSUE_SECONDS = 60, WARM_BYTES = 4 << 20, DEFAULT_CTAS = 16, LARGE_BYTES = 64 << 10 };
+enum { INIT_SECONDS = 120, ISSUE_SECONDS = 60, WARM_BYTES = 4 << 20, DEFAULT_CTAS = 16, VALUE_CTAS = 64,
+       LARGE_BYTES = 64 << 10 };
 
 static int ranks_of(const HdProgram *p, const HdComm *c) { return hd_group_ranks(p, c->over); }
 
@@ -88,12 +89,21 @@ static bool own_gpu(HdCuda *x) {
     return ok;
 }
 
-static NcConfig config(void) {
+// Whether a communicator that shares this one moves values.
+static bool moves_values(const HdProgram *p, int i) {
+    for (int j = 0; j < p->n_comms; j++)
+        if (p->comms[j].values && shared(p, j) == i) return true;
+    return false;
+}
+
+// Gathers of weights and sums of gradients run beside products, which want the multiprocessors; for values these wait.
+static NcConfig config(const HdProgram *p, int i) {
     const char *text = getenv("HEDDLE_NCCL_CTAS");
-    const int most = text ? atoi(text) : DEFAULT_CTAS, undefined = HD_NCCL_CONFIG_UNDEF_INT;
+    const bool values = moves_values(p, i);
+    const int most = text ? atoi(text) : values ? VALUE_CTAS : DEFAULT_CTAS, undefined = HD_NCCL_CONFIG_UNDEF_INT;
     return (NcConfig){.size = sizeof(NcConfig), .magic = 0xcafebeef, .version = 21800, .blocking = 0,
-                      .cluster = undefined, .min_blocks = undefined, .max_blocks = most > 0 ? most : undefined,
-                      .split_share = undefined, .unused = undefined};
+                      .cluster = undefined, .min_blocks = values && most > 0 ? most : undefined,
+                      .max_blocks = most > 0 ? most : undefined, .split_share = undefined, .unused = undefined};
 }
 
 static bool connect_one(HdCuda *x, int i) {
@@ -102,7 +112,7 @@ static bool connect_one(HdCuda *x, int i) {
     struct HdWorld *w = x->head.world;
     const int first = hd_group_member(p, c->over, w->rank, 0);
     NcId mine = {{0}}, *all = calloc((size_t)w->ranks, sizeof *all);
-    NcConfig conf = config();
+    NcConfig conf = config(p, i);
     if (!all) return hd_cuda_fail(x, "out of host memory");
     NcResult r = first == w->rank ? x->api.ncclGetUniqueId(&mine) : HD_ncclSuccess;
     bool ok = r == HD_ncclSuccess || nccl_failed(x, r, "cannot start", c);

@@ -31,6 +31,7 @@ static const HdAction actions[] = {{"record", "compute", "", "", 0, 0, 0},
                                    {"record", "gather", "", "", 0, 0, 0},
                                    {"wait", "compute", "", "", 0, 0, 0}};
 static HdComm comms[3];
+static bool of_values; // what @comm.reduce moves
 static HdAxis axes[2];
 extern const HdFunc test_funcs[];
 
@@ -65,9 +66,9 @@ const HdFunc test_funcs[] = {{.name = "micro_only", .run = micro, .n_actions = 9
 static const HdRegion region = {"micro_only.step", all_of_it};
 
 static HdProgram program(int n) {
-    comms[0] = (HdComm){"comm.gather", 1, 1, false};
-    comms[1] = (HdComm){"comm.reduce", 1, 2, false};
-    comms[2] = (HdComm){"comm.outer", 2, 1, false};
+    comms[0] = (HdComm){"comm.gather", 1, 1, false, false};
+    comms[1] = (HdComm){"comm.reduce", 1, 2, false, of_values};
+    comms[2] = (HdComm){"comm.outer", 2, 1, false, false};
     axes[0] = (HdAxis){"shard", n, true, false};
     axes[1] = (HdAxis){"replicate", 1, true, false};
     return (HdProgram){.model = "Tiny",
@@ -197,7 +198,11 @@ static void collectives(void) {
         CHECK(count_in_log("comm of") == (n > 1 ? 2 * n : 0) &&
               count_in_log("comm finalized") == count_in_log("comm of"));
     }
-    CHECK(count_in_log("at most 16 blocks") == 8);
+    CHECK(count_in_log("at most 16 blocks") == 8 && count_in_log("and at least") == 0);
+    of_values = true;
+    CHECK(started(4, NULL) == 0 && said(""));
+    CHECK(count_in_log("at most 16 blocks") == 4 && count_in_log("at most 64 blocks and at least") == 4);
+    of_values = false;
     setenv("HEDDLE_NCCL_CTAS", "4", 1);
     use_graphs = false;
     CHECK(started(4, NULL) == 0 && said(""));

@@ -50,7 +50,8 @@ NcResult fake_ncclCommInitRankConfig(NcComm *comm, int ranks, NcId id, int rank,
     c->ranks = ranks;
     c->rank = rank;
     snprintf(c->file, sizeof c->file, "%s", id.internal);
-    fake_log("comm of %d ranks, at most %d blocks", ranks, config->max_blocks);
+    fake_log("comm of %d ranks, at most %d blocks%s", ranks, config->max_blocks,
+             config->min_blocks == config->max_blocks ? " and at least" : "");
     return *comm = c, HD_ncclInProgress;
 }
 

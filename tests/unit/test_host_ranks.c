@@ -22,7 +22,7 @@ enum {
 };
 
 static const HdComm comms[] = {
-    {"shards", 1, 1, false}, {"replicas", 2, 2, false}, {"all", 3, 1, false}};
+    {"shards", 1, 1, false, false}, {"replicas", 2, 2, false, false}, {"all", 3, 1, false, false}};
 static const char *const streams[] = {"compute", "gather", "reduce"};
 static const HdFunc funcs[3];
 
