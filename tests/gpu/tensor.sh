@@ -2,8 +2,8 @@
 # Tensor parallelism on two GPUs: tests/gpu/tensor.sh [BUILD]. Needs the build folder, a C compiler and NCCL.
 # A small Llama on tensor 2, in bf16 and f32: graph none, step and unit and recompute Block have one digest, with
 # sequence on another one, and the losses of f32 are those of one GPU. Then the step of Llama 8B, T=4096: tensor 2 with
-# B=1, also with sequence on, and B=2, beside zero3, B=1 a rank. HEDDLE_SMALL=0 and HEDDLE_LARGE=0 leave one of the two
-# out. Takes 5 minutes; the large ones need 78 GiB a GPU.
+# B=1, also with sequence on, and B=2, beside zero3, B=1 a rank; and T=8192 with sequence on, by 64, 32 and 16 of NCCL's
+# blocks. HEDDLE_SMALL=0 and HEDDLE_LARGE=0 leave one of the two out. Takes 7 minutes; the large ones need 78 GiB a GPU.
 set -u
 cd "$(dirname "$0")/../.."
 . tests/gpu/two_gpus.sh "$@"
@@ -42,5 +42,11 @@ if [ "${HEDDLE_LARGE:-1}" != 0 ]; then
   program zero3-b1 llama3 size=8 seq=4096 schedule.mesh.shard=2 schedule.fsdp=zero3 schedule.fsdp.unit=Block \
     schedule.prefetch=1 schedule.recompute=auto schedule.fsdp.weights=master train.batch=1
   for name in tensor-b1 sequence-b1 tensor-b2 zero3-b1; do large $name; done
+  program sequence-long llama3 size=8 seq=8192 schedule.mesh.tensor=2 schedule.sequence=on train.batch=1 \
+    schedule.recompute=auto
+  for blocks in 64 32 16; do
+    echo "of $blocks blocks:"
+    HEDDLE_NCCL_CTAS=$blocks large sequence-long
+  done
 fi
 exit $bad
