@@ -21,7 +21,9 @@ extern "C" __global__ void __launch_bounds__(256) GV_KERNEL(const GV_T *x, const
                                                             GV_OUT *y) {
     enter();
 #if GV_TB
-    enum { CHUNK = 32 * GV_VEC, CHUNKS = (GV_K + CHUNK - 1) / CHUNK, AHEAD = CHUNKS < 4 ? CHUNKS : 4 };
+    // Of one row of W up to 12 chunks are under way at once, so that a warp waits for memory once; of several 4 each.
+    enum { CHUNK = 32 * GV_VEC, CHUNKS = (GV_K + CHUNK - 1) / CHUNK, MOST = GV_EACH == 1 ? 12 : 4,
+           AHEAD = CHUNKS < MOST ? CHUNKS : MOST };
     const int lane = threadIdx.x % 32, first = (blockIdx.x * 8 + threadIdx.x / 32) * GV_EACH;
     float sum[GV_EACH][GV_VEC];
 #pragma unroll
@@ -33,12 +35,13 @@ extern "C" __global__ void __launch_bounds__(256) GV_KERNEL(const GV_T *x, const
 #pragma unroll
         for (int s = 0; s < AHEAD; s++) {
             const int k = (c + s) * CHUNK + lane * GV_VEC;
-            const bool there = k < GV_K;
+            const bool there = GV_K % (CHUNK * AHEAD) == 0 || k < GV_K;
             if (there) a[s].load(x + k);
             else a[s].zero();
 #pragma unroll
             for (int i = 0; i < GV_EACH; i++) {
-                if (there && first + i < GV_N) b[i][s].load(w + (i64)(first + i) * GV_K + k);
+                if (there && (GV_N % (8 * GV_EACH) == 0 || first + i < GV_N))
+                    b[i][s].load(w + (i64)(first + i) * GV_K + k);
                 else b[i][s].zero();
             }
         }
