@@ -61,6 +61,7 @@ SAMPLE = {
                   ("attention_ordered", "ATT_BEGIN", "compare", 3)],
     "gpt2_80": [("attention", "ATT_FWD", "copies", 3), ("attention", "ATT_FWD", "barrier", 1),
                 ("attention", "ATT_FWD", "lanes", 6)],
+    "ssd_mma": [("ssd_mma_forward", "SC_Y", "offset", 5), ("ssd_mma_grad", "Columns", "compare", 4)],
     "tiny_bf16": [("grad_norm", "gn_tree", "barrier", 1), ("cross_entropy", "CrossEntropy", "copies", 2),
                   ("cross_entropy", "CE_MEAN_KERNEL", "barrier", 2)],
 }
