@@ -358,12 +358,19 @@ double hd_emit_beta(const Op *o, int i) { // 1: 1 - beta^t is 0, as without one
     return betas && i < betas->n ? betas->floats[i] : 1.0;
 }
 
+const char *hd_emit_limits(Emit *e, const Attrs *as) {
+    const double loss = hd_float(as, A_SKIP_LOSS_Z, 0), norm = hd_float(as, A_SKIP_NORM_Z, 0);
+    if (loss == 0 && norm == 0) return "";
+    return hd_sprintf(e->a, ", .skip_z = {%s, %s}", hd_emit_number(e->a, loss, true), hd_emit_number(e->a, norm, true));
+}
+
 int hd_emit_optimizer(Emit *e, const Op *o) {
     Out t = hd_out(e->a);
     hd_printf(&t, "{.beta1 = %s, .beta2 = %s", hd_emit_number(e->a, hd_emit_beta(o, 0), true),
               hd_emit_number(e->a, hd_emit_beta(o, 1), true));
     number(e, &t, &o->attrs, A_CLIP, "clip");
     hd_printf(&t, ", .loss_scale = %s", hd_emit_number(e->a, (double)hd_int(&o->attrs, A_LOSS_SCALE, 1), true));
-    hd_printf(&t, ", .lr = %s%s}", hd_emit_rate(e, &o->attrs), hd_has(&o->attrs, A_ON_NAN) ? ", .skips = true" : "");
+    hd_printf(&t, ", .lr = %s%s%s}", hd_emit_rate(e, &o->attrs), hd_has(&o->attrs, A_ON_NAN) ? ", .skips = true" : "",
+              hd_emit_limits(e, &o->attrs));
     return row(e, &e->optimizers, t.text);
 }

@@ -84,6 +84,7 @@ int hd_emit_attention(Emit *e, const Op *o); // attention and attention_grad -> 
 // The addresses q, k, v, o, log-sum-exp of attention; do, q, k, v, o, log-sum-exp, dq, dk, dv of attention_grad.
 int hd_emit_attention_operands(Emit *e, const Op *o, int64_t at[9]); // how many there are
 double hd_emit_beta(const Op *o, int i); // of step_scalars
+const char *hd_emit_limits(Emit *e, const Attrs *as); // ", .skip_z = {5.0, 0.0}"; "": no step is an outlier
 int hd_emit_optimizer(Emit *e, const Op *o); // step_scalars -> &optimizers[i]
 const char *hd_emit_rate(Emit *e, const Attrs *as);              // an initialiser of HdRate
 const char *hd_emit_points(Emit *e, const Attrs *as, AttrId id); // A_LR_STEPS or A_LR_RATES as {f64, ...}

@@ -440,6 +440,7 @@ static void put_program(Emit *e, int n_params, int n_buckets, int n_states, int 
               ll(setting_int(e, A_SEED, 1)));
     hd_printf(o, "    .lr = %s, // for the log\n", hd_emit_rate(e, train ? &train->attrs : &none));
     if (train && hd_has(&train->attrs, A_ON_NAN)) hd_puts(o, "    .skips = true,\n");
+    if (train && *hd_emit_limits(e, &train->attrs)) hd_printf(o, "    %s,\n", hd_emit_limits(e, &train->attrs) + 2);
     hd_printf(o, "    .n_axes = %d, .axes = axes,\n", N_AXES);
     hd_printf(o, "    .n_comms = %d, .comms = %s, .n_buckets = %d, .buckets = %s,\n", n_comms, n_comms ? "comms" : "0",
               n_buckets, n_buckets ? "buckets" : "0");

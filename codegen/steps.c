@@ -55,6 +55,8 @@ void hd_program_step(Emit *e, KindId kind, const char *name, Out *field) {
               ll(state_offset(e, step, A_NORM)), ll(state_offset(e, step, A_COUNTER)),
               ll(state_offset(e, step, A_RANDOM)),
               ll(kind == KIND_TRAIN ? logged_offset(e) : -1), overlaps(e, step));
+    if (step && hd_has(&step->attrs, A_HISTORY))
+        hd_printf(field, ", .history = %lld", ll(state_offset(e, step, A_HISTORY)));
     if (results) hd_printf(field, ", .n_results = %d, .results = %s_results", results, name);
     hd_puts(field, "},\n");
 }

@@ -33,6 +33,12 @@ bool hd_is_rule(const Func *k);           // whether a kernel of kind optimizer 
 Func *hd_update_kernel(const Op *o);      // that `update` runs; NULL: the module has none of that name
 const char *hd_optimizer_wrong(const Func *k); // what is wrong with such a kernel, or NULL
 
+// The buffer `history` of a step, f32[HD_HISTORY]: the losses of 128 steps, each in the place of the oldest, and how
+// many there were (from 256 on, 128 less); the same of norms; the z-scores of the step's loss and norm, in standard
+// deviations above the mean of the 128, itself among them. A score is NaN where there are fewer than 128 before it; so
+// is that of a number that is not finite, which is left out.
+enum { HD_HISTORY_STEPS = 128, HD_HISTORY_Z = 2 * (HD_HISTORY_STEPS + 1), HD_HISTORY = HD_HISTORY_Z + 2 };
+
 // What a group of parameters may have for itself, at the parameters, their bucket and its `update`; absent: config
 // @train's weight_decay, and 1 for the scale of the learning rate.
 enum { HD_GROUP_RATES = 2 };

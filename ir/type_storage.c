@@ -178,7 +178,16 @@ static const char *points_wrong(const Attrs *as) {
 
 const char *hd_rule_step_scalars(Rule *r) {
     const Symbol *s = hd_rule_symbol(r, A_COUNTER, SYM_BUFFER);
-    if (r->o->n_in > 1) WRONG("step_scalars takes the gradient norm or nothing, not %d operands", r->o->n_in);
+    const Attrs *as = &r->o->attrs;
+    const Symbol *h = hd_has(as, A_HISTORY) ? hd_rule_symbol(r, A_HISTORY, SYM_BUFFER) : NULL;
+    if (h && r->o->n_in != 2) WRONG("step_scalars with a history takes norm and loss, not %d operands", r->o->n_in);
+    if (!h && (hd_has(as, A_SKIP_LOSS_Z) || hd_has(as, A_SKIP_NORM_Z)))
+        return "skip_loss_z and skip_norm_z need a history";
+    if (h && (h->type->dtype != TY_F32 || hd_type_count(h->type) != HD_HISTORY))
+        WRONG("a history is f32[%d], not @%s : %s", HD_HISTORY, h->name, TEXT(h->type));
+    if (h && (IN(1)->rank || IN(1)->dtype != TY_F32)) WRONG("the loss must be f32, not %s", TEXT(IN(1)));
+    if (!h && r->o->n_in > 1)
+        WRONG("step_scalars takes the gradient norm or nothing, not %d operands", r->o->n_in);
     if (s->type->dtype != TY_I32) WRONG("the steps are counted in i32, not in @%s : %s", s->name, TEXT(s->type));
     if (r->o->n_in && (IN(0)->rank || IN(0)->dtype != TY_F32))
         WRONG("the gradient norm must be f32, not %s", TEXT(IN(0)));

@@ -2,6 +2,7 @@
 // was parsed; otherwise they name the function and print the op.
 #include "ir/homes.h"
 #include "ir/layout.h"
+#include "ir/optimizer.h"
 #include "ir/shapes.h"
 #include <string.h>
 
@@ -189,7 +190,8 @@ static void check_state(const Module *m, const Symbol *step, AttrId name, DType 
         if (!s || s->kind != SYM_BUFFER || !s->type || s->type->dtype != d || hd_type_count(s->type) != count ||
             hd_has(&s->attrs, A_TRANSIENT))
             hd_error(m->cx, step->span, "step @%s: %s = @%s, which is no buffer of %s %s that is kept", step->name,
-                     hd_attr_info(name)->text, names[i], count == 1 ? "one" : "four", hd_dtype_text(d));
+                     hd_attr_info(name)->text, names[i], count == 1 ? "one" : count == 4 ? "four" : "260",
+                     hd_dtype_text(d));
     }
 }
 
@@ -231,6 +233,7 @@ static void check_step(const Module *m, const Symbol *step) {
     check_results(m, step);
     check_state(m, step, A_NORM, TY_F32, 1);
     check_state(m, step, A_COUNTER, TY_I32, 1);
+    check_state(m, step, A_HISTORY, TY_F32, HD_HISTORY);
     check_state(m, step, A_RANDOM, TY_I32, 4);
 }
 

@@ -101,12 +101,17 @@ typedef struct { // a range of a function's actions that is captured as a graph 
     void (*run)(HdExec *x); // issues them in plan order; target cuda
 } HdRegion;
 
+// Losses of 128 steps, each in the place of the oldest, and how many there were (from 256 on, 128 less); the same of
+// norms; the z-scores of the last step's loss and norm.
+enum { HD_HISTORY_STEPS = 128, HD_HISTORY_Z = 2 * (HD_HISTORY_STEPS + 1), HD_HISTORY = HD_HISTORY_Z + 2 };
+
 typedef struct { const HdFunc *func; int64_t times; } HdSegment;
 typedef struct { const char *name; int64_t offset; } HdResult; // a further result of the loss, f32, for the log
 typedef struct { // functions that run one after another, each so often before the next one
     int n_segments; // 0: the program has no such step
     const HdSegment *segments;
     int64_t loss, norm, counter; // byte offsets of f32, f32 and i32; -1: absent
+    int64_t history; // of f32[HD_HISTORY]: losses and norms of the last steps; only where HdProgram.skip_z is not 0
     int64_t random; // of i32[4]: the seed, and the number of the sequence that this rank reads next; -1: absent
     unsigned overlaps; // streams, a bit for each, that may run on when a function but the last has returned
     int64_t dropped; // of f32: the rows that experts beyond their capacity left out in the step; -1: none can
@@ -209,6 +214,7 @@ typedef struct {
     double model_flops;                 // per step: forward and backward, causal attention at half
     HdRate lr; // for the log; a peak below 0: unknown
     bool skips;                         // train.on_nan = skip
+    double skip_z[2];                   // train.skip_loss_z and skip_norm_z; 0: none is skipped for it
     int64_t seed;                       // train.seed: what --seed replaces
     int64_t loss_scale;                 // that gradients have: a power of two; 0: 1
     int n_axes, n_comms;
@@ -409,6 +415,7 @@ typedef struct {
     double clip, loss_scale, beta1, beta2;
     HdRate lr;
     bool skips; // a norm that is not finite makes the factor NaN, by which the optimizer leaves all as it is
+    double skip_z[2]; // so does a z-score of the loss or of the norm above these; 0: none does
 } HdOptimizer;
 double hd_learning_rate(const HdRate *r, double step); // counted from 1
 // sqrt of the sum of squares of n buffers, summed in fixed blocks of HD_HOST_NORM_BLOCK elements, then in block order,
@@ -428,6 +435,8 @@ void hd_host_grad_norm(int n, const float *const *buffers, const int64_t *counts
 //   wsd, inverse_sqrt, points: see there
 // norm NULL: factor 1 / loss_scale.
 void hd_host_step_scalars(const HdOptimizer *o, const float *norm, int32_t *step, float *scalars);
+// Then, with a history: scores the step's norm and loss, and makes the factor NaN where skip_z says so.
+void hd_host_skip_outlier(const HdOptimizer *o, const float *norm, const float *loss, float *history, float *scalars);
 // The keys of a micro-batch, 8 words for each of `sites` dropouts (ir/random.h). `counter`: the seed and the number of
 // this rank's next sequence, low words first, which goes on by `stride`.
 void hd_host_random(int32_t *counter, int64_t sites, int64_t stride, int32_t *keys);

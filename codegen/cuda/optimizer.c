@@ -127,6 +127,10 @@ void hd_cuda_print_step_scalars(Emit *e, const Op *o) {
         number(e, hd_emit_beta(o, 1), true));
     numbers = hd_sprintf(e->a, "%s#define SS_NORM %d\n", numbers, o->n_in > 0);
     if (hd_has(as, A_ON_NAN)) numbers = hd_sprintf(e->a, "%s#define SS_SKIPS 1\n", numbers);
+    if (hd_has(as, A_HISTORY))
+        numbers = hd_sprintf(e->a, "%s#define SS_HISTORY %d\n#define SS_LOSS_Z %s\n#define SS_NORM_Z %s\n", numbers,
+                             HD_HISTORY_STEPS, number(e, hd_float(as, A_SKIP_LOSS_Z, 0), true),
+                             number(e, hd_float(as, A_SKIP_NORM_Z, 0), true));
     if (hd_has(as, A_LR_DECAY))
         numbers = hd_sprintf(e->a, "%s#define SS_DECAY %s\n#define SS_SHAPE %d\n", numbers,
                              number(e, (double)hd_int(as, A_LR_DECAY, 0), true),
@@ -135,10 +139,16 @@ void hd_cuda_print_step_scalars(Emit *e, const Op *o) {
         numbers = hd_sprintf(e->a, "%s#define SS_POINTS %d\n#define SS_STEPS %s\n#define SS_RATES %s\n", numbers,
                              points->n, hd_emit_points(e, as, A_LR_STEPS), hd_emit_points(e, as, A_LR_RATES));
     const char *name = hd_cuda_name(e, "step_scalars", numbers);
-    const char *text = hd_cuda_template(e, "step_scalars", hd_sprintf(e->a, "#define SS_KERNEL %s\n%s", name, numbers));
+    const char *score = hd_has(as, A_HISTORY) ? hd_sprintf(e->a, "#define SS_SCORE %s_score\n", name) : "";
+    const char *text = hd_cuda_template(e, "step_scalars", hd_sprintf(e->a, "#define SS_KERNEL %s\n%s%s", name,
+                                                                  score, numbers));
     int64_t step = hd_emit_buffer(e, o, hd_word(as, A_COUNTER, ""), 0);
-    HD_CUDA_LAUNCH(e, o, name, text, 1, 1, 1, 0, o->n_in ? hd_cuda_device(e, hd_emit_place(e, o->in[0])) : "0",
-                   hd_cuda_device(e, step), hd_cuda_device(e, hd_emit_place(e, o->out[0])));
+    const char *norm = o->n_in ? hd_cuda_device(e, hd_emit_place(e, o->in[0])) : "0",
+               *at = hd_cuda_device(e, step), *out = hd_cuda_device(e, hd_emit_place(e, o->out[0]));
+    if (hd_has(as, A_HISTORY))
+        HD_CUDA_LAUNCH(e, o, name, text, 1, 1, 1, 0, norm, at, out, hd_cuda_device(e, hd_emit_place(e, o->in[1])),
+                       hd_cuda_device(e, hd_emit_buffer(e, o, hd_word(as, A_HISTORY, ""), 0)));
+    else HD_CUDA_LAUNCH(e, o, name, text, 1, 1, 1, 0, norm, at, out);
 }
 
 void hd_cuda_print_random(Emit *e, const Op *o) {

@@ -282,9 +282,14 @@ static void host_tree_sum(Emit *e, const Op *o) {
 }
 
 static void host_step_scalars(Emit *e, const Op *o) {
+    const char *history = hd_word(&o->attrs, A_HISTORY, NULL);
     hd_emit_line(e, o, "hd_host_step_scalars(&optimizers[%d], %s, %s, %s);", hd_emit_optimizer(e, o),
                  o->n_in ? f32(e, in(e, o, 0)) : "NULL",
                  i32(e, at(e, hd_emit_buffer(e, o, hd_word(&o->attrs, A_COUNTER, ""), 0))), f32(e, out(e, o, 0)));
+    if (history)
+        hd_emit_line(e, o, "hd_host_skip_outlier(&optimizers[%d], %s, %s, %s, %s);", hd_emit_optimizer(e, o),
+                     f32(e, in(e, o, 0)), f32(e, in(e, o, 1)), f32(e, at(e, hd_emit_buffer(e, o, history, 0))),
+                     f32(e, out(e, o, 0)));
 }
 
 static void host_random(Emit *e, const Op *o) {

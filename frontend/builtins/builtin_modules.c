@@ -31,7 +31,7 @@ const char hd_prelude[] =
     "}\n"
     "train defaults {\n"
     "  batch = 8; accumulate = 1; reduce = each; grains = auto; products = separate; loss_chunks = auto; "
-    "loss_scale = auto; clip = 1.0; on_nan = stop; seed = 1; "
+    "loss_scale = auto; clip = 1.0; on_nan = stop; skip_loss_z = 0; skip_norm_z = 0; seed = 1; "
     "frozen = none;\n"
     "  precision { compute = f32; fp8 none { except none; scale = row; backward = compute; weight_grads = compute; } "
     "gather = compute; "

@@ -57,10 +57,15 @@ bool hd_optimizer_takes(const Front *f, const char *setting) {
     return false;
 }
 
-// train.on_nan = skip: where the gradient is NaN, as in every element of a step that is skipped, weights and states
-// stay.
+static bool skips_steps(const Front *f) {
+    return !strcmp(hd_settings_word(f, A_ON_NAN), "skip") || hd_settings_above(f, A_SKIP_LOSS_Z) ||
+           hd_settings_above(f, A_SKIP_NORM_Z);
+}
+
+// train.on_nan = skip, skip_loss_z, skip_norm_z: where the gradient is NaN, as in every element of a step that is
+// skipped, weights and states stay.
 void hd_optimizer_keep(Front *f, Span s, int n, Value **out) {
-    if (strcmp(hd_settings_word(f, A_ON_NAN), "skip") != 0) return;
+    if (!skips_steps(f)) return;
     Value *const gradient = f->func->args[OPT_GRADIENT];
     Value *const nan = hd_emit(f, s, OP_SUB, 2, (Value *[]){gradient, gradient}, NULL, NULL);
     for (int k = 0; k < n; k++) {

@@ -265,6 +265,7 @@ void hd_hub_emit(Front *f);   // ... and config.json of Hugging Face, where the 
 // --- settings.c, paths.c: train and schedule
 struct Settings *hd_settings_read(Front *f, Node *const *sets, int n_sets);
 void hd_settings_emit(Front *f);
+bool hd_settings_above(const Front *f, AttrId setting); // a number above 0
 int64_t hd_settings_batch(const Front *f);
 const char *hd_settings_word(const Front *f, AttrId setting);
 double hd_settings_number(const Front *f, const char *name); // of train.optimizer; beta1 and beta2: those of betas

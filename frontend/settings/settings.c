@@ -381,6 +381,8 @@ double hd_settings_number(const Front *f, const char *name) {
     HD_BUG("an optimizer asks for train.optimizer.%s, which is no setting", name);
 }
 
+bool hd_settings_above(const Front *f, AttrId setting) { return hd_val_number(f->settings->at[row_of(setting)].v) > 0; }
+
 int64_t hd_settings_batch(const Front *f) { return f->settings->at[row_of(A_BATCH)].v.i; }
 const Paths *hd_settings_units(const Front *f) { return &f->settings->at[row_of(A_UNITS)].paths; }
 const Paths *hd_settings_paths(const Front *f, AttrId list) { return &f->settings->at[row_of(list)].paths; }
@@ -417,7 +419,8 @@ static bool takes(const Front *f, const SettingRow *row) {
     for (size_t i = 0; i < sizeof some / sizeof *some; i++)
         if (row->attr == some[i])
             return hd_optimizer_takes(f, row->attr == A_BETAS ? "beta1" : strrchr(row->path, '.') + 1);
-    return row->attr != A_EMA || hd_settings_number(f, "ema") > 0;
+    const bool zero = row->attr == A_EMA || row->attr == A_SKIP_LOSS_Z || row->attr == A_SKIP_NORM_Z; // is none
+    return !zero || hd_settings_above(f, row->attr);
 }
 
 // A state that keeps the share b of itself each step and is rounded to bf16, by at most 2^-8 of itself each time, is

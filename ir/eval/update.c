@@ -119,6 +119,27 @@ static double learning_rate(const Attrs *as, double t) {
     return peak;
 }
 
+// The z-score of v among the last numbers, which it joins (ir/optimizer.h).
+static double z_score(const Eval *e, double *last, double v) {
+    const int n = HD_HISTORY_STEPS, seen = (int)last[n];
+    double mean = 0, square = 0;
+    if (!isfinite(v)) return (double)NAN;
+    last[seen % n] = v;
+    last[n] = seen + 1 < 2 * n ? seen + 1 : n;
+    if (seen < n) return (double)NAN;
+    for (int i = 0; i < n; i++) mean += last[i] / n;
+    for (int i = 0; i < n; i++) square += (last[i] - mean) * (last[i] - mean) / n;
+    return square > 0 ? round32(e, (v - mean) / sqrt(square)) : 0.0;
+}
+
+static bool is_outlier(Eval *e, const Op *o, double loss, double norm) {
+    double *h = hd_eval_range(e, hd_word(&o->attrs, A_HISTORY, ""), 0, HD_HISTORY), *z = h + HD_HISTORY_Z;
+    z[0] = z_score(e, h, loss);
+    z[1] = z_score(e, h + HD_HISTORY_STEPS + 1, norm);
+    return z[0] > hd_float(&o->attrs, A_SKIP_LOSS_Z, (double)INFINITY) ||
+           z[1] > hd_float(&o->attrs, A_SKIP_NORM_Z, (double)INFINITY);
+}
+
 const char *hd_eval_step_scalars(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
     double *step = hd_eval_range(e, hd_word(&o->attrs, A_COUNTER, ""), 0, 1);
     if (!step) return hd_eval_wrong(e, "the step counter has no element");
@@ -127,6 +148,7 @@ const char *hd_eval_step_scalars(Eval *e, const Op *o, const Tensor *in, Tensor 
     out->data[0] = learning_rate(&o->attrs, t);
     out->data[1] = (clip > 0 && norm > clip ? clip / norm : 1.0) / scale_of(o);
     if (hd_has(&o->attrs, A_ON_NAN) && !isfinite(norm)) out->data[1] = (double)NAN;
+    if (hd_has(&o->attrs, A_HISTORY) && is_outlier(e, o, in[1].data[0], norm)) out->data[1] = (double)NAN;
     for (int i = 0; betas && i < 2 && i < betas->n; i++) out->data[2 + i] = 1.0 - pow(betas->floats[i], t);
     out->data[4] = t;
     return NULL;

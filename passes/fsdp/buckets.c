@@ -404,6 +404,10 @@ bool hd_fsdp_add_state(Fsdp *s, const Func *micro) {
         *slots[i] = add_symbol(s, SYM_BUFFER, hd_intern(s->m->cx, states[i]), i == 2 ? TY_I32 : TY_F32, 1);
         hd_set_word(s->m->cx, &(*slots[i])->attrs, A_CLASS, "optimizer");
     }
+    if (hd_has(s->train, A_SKIP_LOSS_Z) || hd_has(s->train, A_SKIP_NORM_Z)) {
+        s->history = add_symbol(s, SYM_BUFFER, hd_free_name(s->m, "state.history"), TY_F32, HD_HISTORY);
+        hd_set_word(s->m->cx, &s->history->attrs, A_CLASS, "optimizer");
+    }
     add_number(s, NULL, states[0], loss);
     for (int i = 0; names && i < names->n; i++)
         add_number(s, names->strs[i], hd_internf(s->m->cx, "state.result.%s", names->strs[i]), NULL);

@@ -142,6 +142,7 @@ static void declare_step(Fsdp *s, KindId kind, const char *name, int n, const ch
     if (reduce) hd_set_words(cx, &y->attrs, A_OVERLAPS, 1, &reduce);
     hd_set_word(cx, &y->attrs, A_NORM, s->norm->name);
     hd_set_word(cx, &y->attrs, A_COUNTER, s->step->name);
+    if (s->history) hd_set_word(cx, &y->attrs, A_HISTORY, s->history->name);
     if (s->random) hd_set_word(cx, &y->attrs, A_RANDOM, s->random->name);
 }
 

@@ -72,7 +72,7 @@ typedef struct {
     VEC(int) reduced; // buckets in the order in which the present function reduces their gradients
     int n_units, runs; // runs: the most uses of units that a function has, without those of the same unit in between
     PtrMap units, by_name; // unit names to units, names of buckets to buckets
-    Symbol *norm, *step; // @state.*
+    Symbol *norm, *step, *history; // @state.*; history NULL: no step is an outlier
     VEC(StepNumber) numbers; // the loss, and its further results
     Symbol *random; // @state.random; NULL: no dropout so far
 } Fsdp;

@@ -184,6 +184,12 @@ static void set_betas(const Fsdp *s, Attrs *as) {
 static Value *step_scalars(Fsdp *s, Builder *b, Value *norm) {
     Ctx *cx = s->m->cx;
     Attrs as = {0};
+    Value *in[2] = {norm};
+    int n = norm != NULL;
+    if (s->history) {
+        in[n++] = hd_fsdp_view(s, b, s->numbers.at[0].at, 0, hd_type(cx, TY_F32, 0, NULL));
+        hd_set_word(cx, &as, A_HISTORY, s->history->name);
+    }
     hd_set_word(cx, &as, A_COUNTER, s->step->name);
     hd_set_float(cx, &as, A_CLIP, hd_float(s->train, A_CLIP, 0));
     set_scale(s, &as);
@@ -191,10 +197,11 @@ static Value *step_scalars(Fsdp *s, Builder *b, Value *norm) {
     hd_set_word(cx, &as, A_LR, hd_word(s->train, A_LR, hd_intern(cx, "constant")));
     hd_set_float(cx, &as, A_LR_PEAK, hd_float(s->train, A_LR_PEAK, HD_DEFAULT_LR));
     static const AttrId schedule[] = {A_LR_FLOOR, A_LR_WARMUP, A_LR_TOTAL, A_LR_DECAY,
-                                      A_LR_SHAPE, A_LR_STEPS,  A_LR_RATES, A_ON_NAN};
+                                      A_LR_SHAPE, A_LR_STEPS,  A_LR_RATES, A_ON_NAN,
+                                      A_SKIP_LOSS_Z, A_SKIP_NORM_Z};
     for (size_t i = 0; i < sizeof schedule / sizeof *schedule; i++)
         if (hd_has(s->train, schedule[i])) hd_set_attr(cx, &as, hd_attr(s->train, schedule[i]));
-    return hd_build1(b, OP_STEP_SCALARS, norm, NULL, &as, NULL);
+    return hd_build(b, OP_STEP_SCALARS, n, in, &as, NULL)->out[0];
 }
 
 static void update(Fsdp *s, Builder *b, FsdpBucket *k, Value *scalars) {
@@ -235,7 +242,7 @@ static const Turn *forward_order(Fsdp *s) {
 }
 
 const Func *hd_fsdp_update(Fsdp *s, Func *last) {
-    const bool waits = hd_float(s->train, A_CLIP, 0) > 0 || hd_has(s->train, A_ON_NAN); // for the norm
+    const bool waits = hd_float(s->train, A_CLIP, 0) > 0 || hd_has(s->train, A_ON_NAN) || s->history; // for the norm
     Func *f = s->several || s->micro == 1 ? last : hd_func_add(s->m, hd_free_name(s->m, "update"), false);
     if (f != last) hd_set_kind(s->m->cx, &f->attrs, KIND_UPDATE);
     Builder b = {.f = f, .before = hd_return(f)};

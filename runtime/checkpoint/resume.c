@@ -1,6 +1,7 @@
 // Resuming from a checkpoint of any mesh and strategy: every rank reads the elements it holds from whichever file has
 // them (save.c), several pieces at a time. A file is checked as a whole while it is read, and the run begins only when
 // that has ended well. All files are open before the first one is read, since a run beside this one may remove them.
+#include "runtime/checkpoint/history.h"
 #include "runtime/checkpoint/keep.h"
 #include "runtime/checkpoint/manifest.h"
 #include "runtime/checkpoint/settings.h"
@@ -287,6 +288,8 @@ static bool read_state(HdExec *x, Source *s, Progress *at) {
                      .sequences = sequences_of(&s->main, p), .optimizer_start = optimizer_start_of(&s->main)};
     if (s->differences.seed) at->seed = p->seed;
     if (s->differences.optimizer) at->optimizer_start = at->step;
+    const char *history = hd_history_kept(p) ? hd_st_meta(&s->main, "history") : NULL;
+    if (history && !hd_history_write(x, s->main.path, history)) return false;
     const int32_t step = (int32_t)(at->step - at->optimizer_start);
     return p->train_step.counter < 0 || p->backend->write(x, p->train_step.counter, &step, sizeof step);
 }

@@ -3,6 +3,7 @@
 // and holds the size and checksum of each file, and which boxes of every parameter are in which file.
 // A folder that the checkpoint does not name was left by an interrupted save or is about to be removed; the next save
 // removes it.
+#include "runtime/checkpoint/history.h"
 #include "runtime/checkpoint/manifest.h"
 #include "runtime/checkpoint/state.h"
 #include "runtime/dtypes.h"
@@ -78,6 +79,11 @@ static void add_common(Meta *m, const HdExec *x, const char *format, const Progr
     add_number(m, "data_tokens", at->data_tokens);
     add_number(m, "sequences", at->sequences);
     if (at->optimizer_start) add_number(m, "optimizer_start", at->optimizer_start);
+    if (at->scored) {
+        char history[HD_HISTORY_TEXT];
+        hd_history_text(at->history, history);
+        add(m, "history", history);
+    }
     if (!at->validated) return;
     char text[40];
     snprintf(text, sizeof text, "%a", at->val_loss);

@@ -14,6 +14,8 @@ static const struct { const char *attr, *name, *absent; } rows[] = {
     {"loss_chunks", "loss_chunks", "auto"},
     {"clip", "clip", NULL},
     {"on_nan", "on_nan", "stop"},
+    {"skip_loss_z", "skip_loss_z", "0"},
+    {"skip_norm_z", "skip_norm_z", "0"},
     {"seed", "seed", NULL},
     {"frozen_parameters", "frozen", "none"},
     {"compute", "precision.compute", "f32"},

@@ -15,6 +15,8 @@ typedef struct {
     bool validated;
     double val_loss;
     int64_t optimizer_start;
+    bool scored; // the program keeps a history (history.h), which is
+    float history[HD_HISTORY_Z];
 } Progress;
 
 // Initialises the part of every parameter that this rank holds: element i of parameter k depends on (seed, k, i) alone.

@@ -92,6 +92,30 @@ void hd_host_step_scalars(const HdOptimizer *o, const float *norm, int32_t *step
     scalars[5] = scalars[6] = scalars[7] = 0;
 }
 
+// The z-score of v among the last numbers, its own among them (the same text as in step_scalars.cu).
+static float z_score(float *last, float v) {
+    const int n = HD_HISTORY_STEPS, seen = (int)last[n];
+    double mean = 0, square = 0;
+    if (!isfinite(v)) return v - v;
+    last[seen % n] = v;
+    last[n] = (float)(seen + 1 < 2 * n ? seen + 1 : n);
+    if (seen < n) return NAN;
+    for (int i = 0; i < n; i++) mean += (double)last[i] / n;
+    for (int i = 0; i < n; i++) {
+        const double d = (double)last[i] - mean;
+        square += d * d / n;
+    }
+    return square > 0 ? (float)(((double)v - mean) / sqrt(square)) : 0.0f;
+}
+
+void hd_host_skip_outlier(const HdOptimizer *o, const float *norm, const float *loss, float *history, float *scalars) {
+    float *z = history + HD_HISTORY_Z;
+    z[0] = z_score(history, *loss);
+    z[1] = z_score(history + HD_HISTORY_STEPS + 1, *norm);
+    for (int i = 0; i < 2; i++)
+        if (o->skip_z[i] > 0 && (double)z[i] > o->skip_z[i]) scalars[1] = NAN;
+}
+
 void hd_host_random(int32_t *counter, int64_t sites, int64_t stride, int32_t *keys) {
     for (int64_t s = 0; s < sites; s++) {
         const int32_t row[8] = {counter[0], counter[1], counter[2], counter[3], (int32_t)s};

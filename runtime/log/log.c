@@ -78,7 +78,8 @@ static const char *results_text(const HdStep *s, const double *results, char *te
     return text;
 }
 
-void hd_log_step(Log *l, int64_t step, float loss, float norm, const float *results, float dropped) {
+void hd_log_step(Log *l, int64_t step, float loss, float norm, const float *z, const float *results,
+                 float dropped) {
     if (!l->speaks) return;
     double now = hd_now(), took = now - l->last;
     bool warm = step > l->first_step + 1; // the first step includes warm-up
@@ -97,7 +98,9 @@ void hd_log_step(Log *l, int64_t step, float loss, float norm, const float *resu
         put_number(l, step, "grad_norm", (double)norm);
         for (int i = 0; i < p->train_step.n_results; i++)
             put_number(l, step, p->train_step.results[i].name, (double)results[i]);
-        if (l->json && p->skips && !isfinite(norm)) fputs(", \"skipped\": true", l->json);
+        if (z) put_number(l, step, "loss_z", (double)z[0]);
+        if (z) put_number(l, step, "norm_z", (double)z[1]);
+        if (l->json && hd_step_skipped(p, norm, z)) fputs(", \"skipped\": true", l->json);
         if (p->train_step.dropped >= 0) put_number(l, step, "dropped", (double)dropped);
         if (p->lr.peak >= 0) put_number(l, step, "lr", learning_rate(l, step));
         if (l->json)

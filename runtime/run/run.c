@@ -6,6 +6,7 @@
 #include "runtime/data/feed.h"
 #include "runtime/run/identity.h"
 #include "runtime/log/log.h"
+#include "runtime/checkpoint/history.h"
 #include "runtime/checkpoint/hub.h"
 #include "runtime/checkpoint/pieces.h"
 #include "runtime/checkpoint/settings.h"
@@ -145,10 +146,14 @@ static bool run_step(Run *r, const HdStep *s, const Feed *from) {
     return true;
 }
 
+enum { MOST_NUMBERS = 5 + HD_MOST_RESULTS }; // of a step: loss, norm, their z-scores, results, rows dropped
+
 static bool issue_step(Run *r) { // asynchronous
     const HdStep *s = &r->p->train_step;
-    int64_t numbers[3 + HD_MOST_RESULTS] = {s->loss, s->norm};
+    int64_t numbers[MOST_NUMBERS] = {s->loss, s->norm};
     int n = 2;
+    for (int i = 0; i < 2 && hd_history_kept(r->p); i++)
+        numbers[n++] = s->history + (HD_HISTORY_Z + i) * (int64_t)sizeof(float);
     for (int i = 0; i < s->n_results; i++) numbers[n++] = s->results[i].offset;
     if (s->dropped >= 0) numbers[n++] = s->dropped;
     return run_step(r, s, &r->data) && r->b->post(r->x, n, numbers, sizeof(float));
@@ -180,20 +185,22 @@ static int64_t elements(const Run *r) { // of the data of the first input that h
     return d ? d->count : 0;
 }
 
-static Progress progress(const Run *r, int64_t step) {
-    Progress at = r->at;
-    at.step = step;
-    at.data_tokens = elements(r);
-    at.sequences += (step - r->at.step) * hd_step_sequences(r->p);
-    return at;
+static bool progress(Run *r, int64_t step, Progress *at) { // all, where there is a history
+    *at = r->at;
+    at->step = step;
+    at->data_tokens = elements(r);
+    at->sequences += (step - r->at.step) * hd_step_sequences(r->p);
+    at->scored = hd_history_kept(r->p);
+    return !at->scored || all_ok(r, hd_history_read(r->x, at->history));
 }
 
 // all: keeps the state whose validation loss is the least so far. One that fails is reported and has no other effect.
 static bool keep_best(Run *r, int64_t step, double loss) {
-    Progress at = progress(r, step);
+    Progress at;
+    if (!r->o->keep_best || !(loss < r->saving.keep.best)) return true;
+    if (!progress(r, step, &at)) return told(r, false);
     at.validated = true;
     at.val_loss = loss;
-    if (!r->o->keep_best || !(loss < r->saving.keep.best)) return true;
     return told(r, hd_saving_make_way(&r->saving, step)) && told(r, hd_saving_start(&r->saving, &at, true, false));
 }
 
@@ -223,13 +230,17 @@ static bool validate(Run *r, int64_t step) { // all
 }
 
 static bool finish_step(Run *r, int64_t step) { // waits for the step's loss and reports it
-    float v[3 + HD_MOST_RESULTS] = {0};
+    float v[MOST_NUMBERS] = {0};
     if (!r->b->collect(r->x, v)) return false;
     if (step == r->at.step + 1) hd_log_say(&r->log, "first step done %.2f s after the start", hd_now() - r->t0);
-    hd_log_step(&r->log, step, v[0], v[1], v + 2, v[2 + r->p->train_step.n_results]);
-    if (r->p->skips && !isfinite(v[1])) {
-        hd_log_say(&r->log, "step %lld  loss %g, gradient norm %g: skipped, the weights stay as they are",
-                   (long long)step, (double)v[0], (double)v[1]);
+    const bool scored = hd_history_kept(r->p);
+    const float *z = scored ? v + 2 : NULL, *results = v + 2 + 2 * scored;
+    hd_log_step(&r->log, step, v[0], v[1], z, results, results[r->p->train_step.n_results]);
+    if (hd_step_skipped(r->p, v[1], z)) {
+        char scores[80] = "";
+        if (z) snprintf(scores, sizeof scores, " (z-scores %.2f and %.2f)", (double)z[0], (double)z[1]);
+        hd_log_say(&r->log, "step %lld  loss %g, gradient norm %g%s: skipped, the weights stay as they are",
+                   (long long)step, (double)v[0], (double)v[1], scores);
         return true;
     }
     if (!r->spoilt.step && !(isfinite(v[0]) && isfinite(v[1]))) {
@@ -248,8 +259,9 @@ static bool finish_steps(Run *r, int64_t *finished, int64_t until) {
 
 // all. A save that fails is reported and has no other effect: the older checkpoint is still there.
 static bool save(Run *r, int64_t step, bool foreground) {
-    const Progress at = progress(r, step);
+    Progress at;
     r->w->at(r->w, "saving after step", step);
+    if (!progress(r, step, &at)) return told(r, false);
     return told(r, hd_saving_make_way(&r->saving, step)) &&
            told(r, hd_saving_start(&r->saving, &at, false, foreground));
 }

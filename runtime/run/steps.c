@@ -78,6 +78,12 @@ const char *hd_scale_advice(const HdProgram *p, float loss, char *text, size_t s
     return text;
 }
 
+bool hd_step_skipped(const HdProgram *p, float norm, const float *z) {
+    bool outlier = false;
+    for (int i = 0; z && i < 2; i++) outlier |= p->skip_z[i] > 0 && (double)z[i] > p->skip_z[i];
+    return outlier || (p->skips && !isfinite(norm));
+}
+
 int64_t hd_step_sequences(const HdProgram *p) { return p->batch * p->micro * hd_readers(p); }
 
 int64_t hd_step_tokens(const HdProgram *p) { return hd_step_sequences(p) * (p->seq ? p->seq : 1); }

@@ -248,7 +248,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
                          .backend = &memory, .arena_bytes = sizeof arena,
                          .train_step = {.counter = (int64_t)(sizeof arena - sizeof *arena), .random = -1}};
     HdExec x = {.program = &p, .world = hd_world_alone()};
-    Progress at = {-1, -1, -1, -1, false, 0, -1};
+    Progress at = {-1, -1, -1, -1, false, 0, -1, false, {0}};
     if (!*whole) start();
     for (size_t i = 0; i < sizeof arena / sizeof *arena; i++) arena[i] = -1;
     make_files(data, size);

@@ -40,6 +40,7 @@ static const char *const op_buffers =
     "buffer @e.grad : f32[4096] {class = gradients}\nbuffer @e.other : f32[96] {class = gradients}\n"
     "buffer @half : bf16[600] {class = optimizer}\n"
     "buffer @step : i32[1] {class = optimizer}\n"
+    "buffer @past : f32[260] {class = optimizer}\n"
     "buffer @count : i32[4] {class = optimizer}\n"
     "buffer @keys : i32[40] {class = optimizer}\n"
     "buffer @keys.f32 : f32[320] {class = kv_cache}\n"
@@ -495,6 +496,19 @@ static const OpCase op_cases[] = {
     RATE_CASE("lr = points, lr_peak = 0.5, lr_steps = [1, 2], lr_rates = [0.25, 0.5]"),
 #undef WSD_CASE
 #undef RATE_CASE
+    // scores of a loss and a norm: among 128 of each, in the last place and in one between; with one too few
+#define PAST(losses, norms) \
+    "  %0 = const {value = " losses "} : f32\n  %1 = const {value = " norms "} : f32\n  store %0 {into = @past, " \
+    "offset = 128}\n  store %a {into = @past, offset = 0}\n  store %b {into = @past, offset = 129}\n" \
+    "  store %1 {into = @past, offset = 257}\n"
+#define SCORES "counter = @step, clip = 0.0, lr = constant, lr_peak = 0.01, history = @past"
+    {CASE_F32, "(%p: f32, %l: f32, %a: f32[128], %b: f32[128]) -> f32[8] {\n" PAST("255.0", "200.0")
+               "  %2 = step_scalars %p, %l {" SCORES ", skip_loss_z = 11.0} : f32[8]\n  return %2\n}"},
+    {CASE_F32, "(%p: f32, %a: f32[128], %b: f32[128]) -> f32[8] {\n" PAST("127.0", "128.0")
+               "  %2 = const {value = 100.0} : f32\n"
+               "  %3 = step_scalars %2, %p {" SCORES ", skip_norm_z = 5.0} : f32[8]\n  return %3\n}"},
+#undef SCORES
+#undef PAST
     {CASE_F32, "() -> f64[5], f32, f32, f32 {\n  %0 = square_sums {buffers = [@t.grad, @u.grad]} : f64[5]\n"
                "  %1 = root_sum %0 : f32\n  %2 = root_sum %0 {loss_scale = 1024} : f32\n"
                "  %3 = grad_norm {buffers = [@t.grad, @u.grad]} : f32\n  return %0, %1, %2, %3\n}"},

@@ -221,6 +221,13 @@ static void run_op(Machine *x, const Op *o, uint64_t key) {
         uint64_t *c = cells(x, at_of(x, &b->place), hd_type_bytes(b->type), &n);
         for (int64_t i = 0; i < n; i++) key = mix(key, c[i] = mix(c[i], 7));
     }
+    if (hd_has(&o->attrs, A_HISTORY)) { // which step_scalars reads, and keeps its operands in
+        const Symbol *b = buffer_of(x, o, A_HISTORY);
+        int64_t n;
+        uint64_t *c = cells(x, at_of(x, &b->place), hd_type_bytes(b->type), &n);
+        for (int64_t i = 0; i < n; i++) c[i] = mix(c[i], key);
+        for (int64_t i = 0; i < n; i++) key = mix(key, c[i]);
+    }
     if ((o->kind == OP_GEMM || o->kind == OP_EMBEDDING_GRAD || o->kind == OP_RANDOM) && hd_has(&o->attrs, A_INTO))
         write_into(x, o, hd_type_bytes(hd_result_type(o, 0)), NULL, key);
     const Attr *list = hd_attr(&o->attrs, A_BUFFERS);

@@ -1,5 +1,6 @@
 // State over shards: initial values, digests, exports and imports, and values that are not finite, the same under every
 // mesh.
+#include "runtime/checkpoint/history.h"
 #include "runtime/checkpoint/safetensors.h"
 #include "tests/unit/state_ranks.h"
 
@@ -142,6 +143,35 @@ TEST(a_value_that_is_not_finite_is_named_with_its_unit_storage_and_rank) {
             CHECK_TEXT(j.rank[0].why, j.ranks > 1 ? want : cases[c].text);
             stop(&j);
         }
+}
+
+// --- losses and norms of the last steps, in a checkpoint
+
+TEST(a_history_is_text_and_back_and_nothing_else_is) {
+    static char text[HD_HISTORY_TEXT], bad[HD_HISTORY_TEXT + 40];
+    float out[HD_HISTORY_Z], in[HD_HISTORY_Z];
+    const HdProgram p = {.backend = &memory, .arena_bytes = sizeof out, .skip_z = {0, 5}};
+    HdExec x = {.program = &p, .base = (char *)out};
+    for (int i = 0; i < HD_HISTORY_Z; i++) in[i] = (float)(i - 100) * 1.2345678e-20f;
+    in[HD_HISTORY_STEPS] = 255;
+    in[HD_HISTORY_Z - 1] = 3;
+    hd_history_text(in, text);
+    CHECK(hd_history_kept(&p) && hd_history_write(&x, "c", text) && !memcmp(in, out, sizeof in));
+    CHECK(hd_history_read(&x, in) && !memcmp(in, out, sizeof in));
+    static const struct { const char *before; int n; const char *after; } wrong[] = {
+        {"", HD_HISTORY_TEXT, " 1"}, {"x", HD_HISTORY_TEXT, ""}, {"nan", HD_HISTORY_TEXT, ""}, {"", 2000, ""},
+        {"", 0, ""}};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        snprintf(bad, sizeof bad, "%s%.*s%s", wrong[i].before, wrong[i].n, text, wrong[i].after);
+        CHECK(!hd_history_write(&x, "c", bad) && strstr(hd_failure(), "c: its history is not 128 losses and norms"));
+    }
+    static const float counts[] = {256, -1, 1.5f};
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        in[HD_HISTORY_Z - 1] = counts[i];
+        hd_history_text(in, text);
+        CHECK(!hd_history_write(&x, "c", text));
+    }
+    CHECK(out[HD_HISTORY_Z - 1] == 3);
 }
 
 int main(int argc, char **argv) { return run_state_tests(argc, argv); }

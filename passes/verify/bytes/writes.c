@@ -8,14 +8,14 @@
 //   gradient, gradient_sum, levels             micro-batches, until the optimizer has read them (flow.c adds them up)
 //   loss                                       what computes one; nothing moves other numbers there
 //   norm                                       ops that compute the norm of gradients
-//   counter                                    step_scalars, once in a step
+//   counter, history                           step_scalars, once in a step
 //   random                                     random
 //   keys and values (caches)                   attention_step, in the function of kind decode
 //
-// A step names its loss, norm, counter, random state and caches; the others are parts of buckets. So validation writes
-// its loss and gathers weights, logits gather weights, decode gathers weights and writes its keys and values, and the
-// optimizer's function writes what the optimizer does. In the plan
-// of a model, which says `program`, nothing writes a buffer that persists and that neither a bucket nor the step names.
+// A step names its loss, norm, counter, history, random state and caches; the others are parts of buckets. So
+// validation writes its loss and gathers weights, logits gather weights, decode gathers weights and writes its keys and
+// values, and the optimizer's function writes what the optimizer does. In the plan of a model, which says `program`,
+// nothing writes a buffer that persists and that neither a bucket nor the step names.
 // In a text by hand such a buffer is what its author wants to see.
 #include "passes/analysis/access.h"
 #include "passes/verify/verify_plan.h"
@@ -30,8 +30,8 @@ typedef struct {
     const Symbol *buffer;  // that it writes
 } Writes;
 
-typedef enum { FOR_UPDATE, FOR_WEIGHTS, FOR_GRADIENT, FOR_LOSS, FOR_NORM, FOR_COUNTER, FOR_RANDOM, FOR_CACHE,
-               N_PURPOSES } Purpose;
+typedef enum { FOR_UPDATE, FOR_WEIGHTS, FOR_GRADIENT, FOR_LOSS, FOR_NORM, FOR_COUNTER, FOR_HISTORY, FOR_RANDOM,
+               FOR_CACHE,               N_PURPOSES } Purpose;
 
 static const Purpose of_part[N_PARTS] = {
     [PART_MASTER] = FOR_UPDATE, [PART_STATE] = FOR_UPDATE,   [PART_COMPUTE] = FOR_UPDATE,
@@ -95,6 +95,7 @@ static const struct {
     [FOR_LOSS] = {"what computes a loss", computes, IN(KIND_MICRO) | IN(KIND_EVAL)},
     [FOR_NORM] = {"grad_norm or root_sum", is_norm, IN_TRAINING},
     [FOR_COUNTER] = {"step_scalars", counts, IN_TRAINING},
+    [FOR_HISTORY] = {"step_scalars", counts, IN_TRAINING},
     [FOR_RANDOM] = {"random", draws, IN(KIND_MICRO)},
     [FOR_CACHE] = {"attention_step", attends, IN(KIND_DECODE)},
 };
@@ -103,6 +104,7 @@ static const struct { AttrId at; const char *text; Purpose purpose; } of_step[] 
     {A_LOSS, "loss", FOR_LOSS},
     {A_NORM, "norm", FOR_NORM},
     {A_COUNTER, "counter", FOR_COUNTER},
+    {A_HISTORY, "history", FOR_HISTORY},
     {A_RANDOM, "random state", FOR_RANDOM},
     {A_CACHES, "keys or values", FOR_CACHE}};
 
@@ -131,6 +133,11 @@ static Purpose purpose_of(const Writes *w, const char **what) {
     return N_PURPOSES;
 }
 
+// Whether the op that has counted the step compares its loss, in the buffer at hand, with those before.
+static bool reads_loss(const Writes *w) {
+    return hd_has(&w->counts->attrs, A_HISTORY) && step_names(w->step, A_LOSS, w->buffer->name);
+}
+
 static void check_write(Writes *w) {
     PlanCheck *c = w->c;
     const char *what = NULL, *name = w->buffer->name;
@@ -150,6 +157,8 @@ static void check_write(Writes *w) {
                       hd_word(&c->f->attrs, A_KIND, "none"));
     else if (updated)
         hd_plan_wrong(c, o, o->span, "writes @%s, the %s, which %s has read", name, what, hd_plan_op(c, updated));
+    else if (p == FOR_LOSS && w->counts && reads_loss(w))
+        hd_plan_wrong(c, o, o->span, "writes @%s, the %s, which step_scalars has read", name, what);
     else if (p == FOR_COUNTER && w->counts)
         hd_plan_wrong(c, o, o->span, "counts the step a second time, in @%s", name);
     if (p == FOR_COUNTER) w->counts = o;

@@ -305,6 +305,15 @@ static void check_squares(Flow *w, const Op *o) {
         "takes %s, which is not the squares of all ranks of a shard group", hd_plan_value(w->c, o->in[0]));
 }
 
+// The loss that step_scalars compares with those before is that of the step; writes.c says when.
+static void check_loss_operand(Flow *w, const Op *o) {
+    const Symbol *loss = w->c->train ? hd_step_kept_at(w->c->m, w->c->train, 0) : NULL;
+    const Held *h = loss ? hd_flow_held(w, loss) : NULL, *is = hd_flow_value(w, o->in[1]);
+    if (h && is != h)
+        hd_plan_wrong(w->c, o, o->span, "takes %s for the loss, which is not @%s, the loss of the step",
+                      hd_plan_value(w->c, o->in[1]), loss->name);
+}
+
 void hd_flow_scalars(Flow *w, const Op *o) {
     if (o->kind == OP_ROOT_SUM) {
         if (is_exact(w, o)) check_squares(w, o);
@@ -318,6 +327,7 @@ void hd_flow_scalars(Flow *w, const Op *o) {
         if (!v || !v->def || (v->def->kind != OP_GRAD_NORM && v->def->kind != OP_ROOT_SUM))
             hd_plan_wrong(w->c, o, o->span, "takes %s, which is not a gradient norm", hd_plan_value(w->c, o->in[0]));
     }
+    if (o->n_in > 1) check_loss_operand(w, o);
     Held *h = hd_flow_held(w, hd_named(o, A_COUNTER));
     if (h) hd_flow_set(w, h, (Holding){.kind = HOLDS_SUM, .count = 1, .by = o});
 }

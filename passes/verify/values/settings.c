@@ -44,6 +44,13 @@ static void check_steps(PlanCheck *c, const Attrs *train) {
                       c->train->name, (long long)micro, (long long)hd_int(train, A_MICRO, 1));
 }
 
+// The history is where the declaration says: both have one, or neither.
+static void check_history(PlanCheck *c, const Op *o) {
+    const char *is = hd_word(&o->attrs, A_HISTORY, "nothing"), *said = hd_word(&c->train->attrs, A_HISTORY, "nothing");
+    if (o->kind == OP_STEP_SCALARS && strcmp(is, said) != 0)
+        hd_plan_wrong(c, o, o->span, "keeps the history in %s, and step @%s says %s", is, c->train->name, said);
+}
+
 // Steps are counted where the declaration says.
 static void check_counter(PlanCheck *c, const Op *o) {
     const char *counter = hd_word(&c->train->attrs, A_COUNTER, NULL), *counts = hd_word(&o->attrs, A_COUNTER, "");
@@ -66,6 +73,11 @@ static bool of_group(PlanCheck *c, const Op *o) {
 }
 
 static void check_skips(PlanCheck *c, const Attrs *train, const Op *o) {
+    static const AttrId limits[] = {A_SKIP_LOSS_Z, A_SKIP_NORM_Z};
+    for (int i = 0; o->kind == OP_STEP_SCALARS && i < 2; i++)
+        if (hd_float(&o->attrs, limits[i], 0) != hd_float(train, limits[i], 0))
+            hd_plan_wrong(c, o, o->span, "has %s = %g, and config @train says %g", hd_attr_info(limits[i])->text,
+                          hd_float(&o->attrs, limits[i], 0), hd_float(train, limits[i], 0));
     if (o->kind == OP_STEP_SCALARS && hd_has(&o->attrs, A_ON_NAN) != hd_has(train, A_ON_NAN))
         hd_plan_wrong(c, o, o->span, "%s a step whose gradient norm is not finite, and config @train says %s",
                       hd_has(&o->attrs, A_ON_NAN) ? "skips" : "does not skip",
@@ -129,6 +141,7 @@ void hd_check_settings(PlanCheck *c) {
             check_skips(c, train, o);
             check_loss_scale(c, train, o);
             check_counter(c, o);
+            check_history(c, o);
         }
     }
     c->f = NULL;
