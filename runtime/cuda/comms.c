@@ -3,7 +3,7 @@
 // Sums use reduce-scatter only, whose order NCCL keeps.
 //
 // Environment:
-//   HEDDLE_NCCL_CTAS          at most so many blocks a collective (16; of values just so many, 64); 0: NCCL's choice
+//   HEDDLE_NCCL_CTAS          at most so many blocks a collective (16; of values just so many, 32); 0: NCCL's choice
 //   HEDDLE_SKIP_COLLECTIVES   1: steps without collectives, to measure what they cost. Copies of this rank's own part
 //                             replace the others', so that products work on numbers of the usual size and draw the
 //                             usual power; the results mean nothing. large: the collectives of a few numbers (loss,
@@ -19,7 +19,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { INIT_SECONDS = 120, ISSUE_SECONDS = 60, WARM_BYTES = 4 << 20, DEFAULT_CTAS = 16, VALUE_CTAS = 64,
+enum { INIT_SECONDS = 120, ISSUE_SECONDS = 60, WARM_BYTES = 4 << 20, DEFAULT_CTAS = 16, VALUE_CTAS = 32,
        LARGE_BYTES = 64 << 10 };
 
 static int ranks_of(const HdProgram *p, const HdComm *c) { return hd_group_ranks(p, c->over); }

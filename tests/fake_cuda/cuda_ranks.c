@@ -201,7 +201,7 @@ static void collectives(void) {
     CHECK(count_in_log("at most 16 blocks") == 8 && count_in_log("and at least") == 0);
     of_values = true;
     CHECK(started(4, NULL) == 0 && said(""));
-    CHECK(count_in_log("at most 16 blocks") == 4 && count_in_log("at most 64 blocks and at least") == 4);
+    CHECK(count_in_log("at most 16 blocks") == 4 && count_in_log("at most 32 blocks and at least") == 4);
     of_values = false;
     setenv("HEDDLE_NCCL_CTAS", "4", 1);
     use_graphs = false;
