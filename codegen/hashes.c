@@ -1,4 +1,4 @@
-// What a checkpoint and the ranks of a run are compared by: hashes of the plan and of the model, and the train block.
+// Hashes that checkpoints and ranks of a run are compared by: those of the plan and of the model, and the train block.
 #include "codegen/emit.h"
 #include "ir/layout.h"
 

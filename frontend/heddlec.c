@@ -189,7 +189,7 @@ static const char *binary_name(const Arguments *args, Arena *a) {
     return dot && dot > base ? hd_strndup(a, base, (size_t)(dot - base)) : hd_sprintf(a, "%s.out", base);
 }
 
-// What can be made of a plan: its report, the text of the program, or the program.
+// The outputs that can be made of a plan: its report, the text of the program, or the program.
 static bool emit_program(const Arguments *args, Module *m, double start, Out *out) {
     Arena *a = m->cx->arena;
     Out report = hd_out(a), table = hd_out(a), plan = hd_out(a);

@@ -3,7 +3,7 @@
 // addition rounds. A bin has room for 2^33 numbers. Only numbers of at least 0 are added; one that is not finite spoils
 // the sum.
 //
-// What is added are sums of squares of HD_BIN_RUN consecutive elements of f32, each in f64. Parameters and the parts
+// The addends are sums of squares of HD_BIN_RUN consecutive elements of f32, each in f64. Parameters and the parts
 // of ranks start at multiples of so many elements (passes/fsdp/bucket_layout.h), so runs are the same for any number
 // of ranks, and so is the sum of all.
 #ifndef IR_BINS_H

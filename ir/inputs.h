@@ -1,4 +1,4 @@
-// What fills the arguments of a step's functions, which are those of the loss: an input for each.
+// The sources of the arguments of a step's functions, which are those of the loss: an input for each.
 #ifndef IR_INPUTS_H
 #define IR_INPUTS_H
 #include "ir/ir.h"

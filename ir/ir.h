@@ -322,7 +322,7 @@ bool hd_func_of_kind(const Module *m, KindId k, Func **f);
 const Symbol *hd_step(const Module *m, KindId k);          // the step of that kind, or NULL
 // Segment i of a step and how often it runs; NULL after the last one, and where there is no step. `times` may be NULL.
 Func *hd_segment(const Module *m, const Symbol *step, int i, int64_t *times);
-// What a loss gives beside itself: how many, by `names` of its return, a step or a program.
+// The results that a loss gives beside itself: how many, by `names` of its return, a step or a program.
 int hd_n_results(const Attrs *as);
 bool hd_same_results(const Attrs *a, const Attrs *b); // they have the same `names`
 int64_t hd_runs(const Symbol *step, const Func *f); // how often a step, which may be NULL, runs a function

@@ -33,7 +33,8 @@ const char *hd_layout_word(int at);                 // sum, every, routed; NULL:
 const char *hd_layout_text(Arena *a, Layout l);    // "over {tensor: 0}"; "whole"
 // The type of the whole where a rank holds `part`; NULL: it exceeds what a type may be.
 const Type *hd_type_whole(Ctx *cx, const Type *part, Layout l, const Mesh *mesh);
-// What a rank holds of `whole`; NULL: a dimension that it splits does not divide, or there is none of that number.
+// The part of `whole` that a rank holds; NULL: a dimension that it splits does not divide, or there is none of that
+// number.
 const Type *hd_type_part(Ctx *cx, const Type *whole, Layout l, const Mesh *mesh);
 
 // The column `spread` of ops.def: where the operands of an op are so along one axis (in[i], for operand i), how its

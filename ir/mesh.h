@@ -53,7 +53,7 @@ Axes hd_mesh_live(const Mesh *mesh);                    // the axes with more th
 Axes hd_axes(const Attrs *as, AttrId id); // of a list of names; unknown ones are left out: hd_verify refuses them
 void hd_set_axes(Ctx *cx, Attrs *as, AttrId id, Axes axes);
 const char *hd_axes_text(Arena *a, Axes axes); // "shard and replicate"
-// What is wrong with a `split` of these elements, as text; NULL: nothing.
+// The fault of a `split` of these elements, as text; NULL: nothing.
 const char *hd_split_wrong(const Module *m, const Attr *split, const Type *whole);
 void hd_mesh_check(const Module *m); // reports what is wrong with the mesh and every list of axes
 #endif

@@ -353,7 +353,7 @@ static void clone_symbols(Module *c, const Module *m) {
     }
 }
 
-// What hd_func_clone leaves out, where symbols and values keep their places.
+// The part that hd_func_clone leaves out, where symbols and values keep their places.
 static void clone_places(Func *c, const Func *f) {
     for (int i = 0; i < f->n_args; i++) c->args[i]->place = f->args[i]->place;
     Op *k = c->first;

@@ -39,8 +39,8 @@ const char *hd_optimizer_wrong(const Func *k); // what is wrong with such a kern
 // is that of a number that is not finite, which is left out.
 enum { HD_HISTORY_STEPS = 128, HD_HISTORY_Z = 2 * (HD_HISTORY_STEPS + 1), HD_HISTORY = HD_HISTORY_Z + 2 };
 
-// What a group of parameters may have for itself, at the parameters, their bucket and its `update`; absent: config
-// @train's weight_decay, and 1 for the scale of the learning rate.
+// Settings that a group of parameters may have for itself, at the parameters, their bucket and its `update`; absent:
+// config @train's weight_decay, and 1 for the scale of the learning rate.
 enum { HD_GROUP_RATES = 2 };
 extern const AttrId hd_group_rates[HD_GROUP_RATES];
 

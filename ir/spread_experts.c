@@ -1,7 +1,7 @@
-// The column `spread` along an axis whose ranks own experts and read other sequences (layout.h). What no expert has
-// part in is what one rank computes of its own sequences. Choices of all ranks, less the number of a rank's first
-// expert, are `routed`, and so are the rows that they lead to. What rows combine to are terms of a sum over ranks, for
-// the tokens of all of them.
+// The column `spread` along an axis whose ranks own experts and read other sequences (layout.h). Values that no expert
+// has part in are computed by each rank from its own sequences. Choices of all ranks, less the number of a rank's first
+// expert, are `routed`, and so are the rows that they lead to. The sums of combined rows are terms of a sum over ranks,
+// for the tokens of all of them.
 #include "ir/layout.h"
 #include "ir/shapes.h"
 
@@ -81,7 +81,7 @@ static const char *spread_rounded(const Spread *s) {
     return all_out(s, s->in[0]);
 }
 
-// What all ranks have is one behind the other, and stays so. Rows stay rows.
+// The parts of all ranks are one behind the other, and stay so. Rows stay rows.
 static const char *spread_shape(const Spread *s) {
     const Type *from = s->o->in[0]->type, *to = hd_result_type(s->o, 0);
     if (s->in[0] == R && (!to->rank || hd_type_cols(from) != hd_type_cols(to)))

@@ -104,7 +104,8 @@ const char *hd_rule_tree_sum(Rule *r) {
     return hd_rule_give(r, hd_type(r->cx, TY_F32, t->rank - 1, t->dim + 1));
 }
 
-// What a rank gives to a gather that quantizes: its rows in the type of one byte `out`, or a scale for each.
+// The operand that a rank gives to a gather that quantizes: its rows in the type of one byte `out`, or a scale for
+// each.
 static const char *quantized_part(Rule *r, Type *t) {
     const int64_t row = hd_int(&r->o->attrs, A_QUANTIZED, 0);
     DType d;

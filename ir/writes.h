@@ -1,5 +1,5 @@
-// What an op writes to buffers by `into`: result 0, where its attributes say so, and each result that says so. The
-// verifier, reports and the evaluator read it from here and nowhere else.
+// The results that an op writes to buffers by `into`: result 0, where its attributes say so, and each result that says
+// so. The verifier, reports and the evaluator read it from here and nowhere else.
 #ifndef IR_WRITES_H
 #define IR_WRITES_H
 #include "ir/ir.h"

@@ -440,7 +440,7 @@ void hd_host_skip_outlier(const HdOptimizer *o, const float *norm, const float *
 // The keys of a micro-batch, 8 words for each of `sites` dropouts (ir/random.h). `counter`: the seed and the number of
 // this rank's next sequence, low words first, which goes on by `stride`.
 void hd_host_random(int32_t *counter, int64_t sites, int64_t stride, int32_t *keys);
-// What the optimizer does to n elements: scalars[0] is the rate, [1] the factor of gradients, [2], [3] the corrections.
+// The optimizer's update of n elements: scalars[0] is the rate, [1] the factor of gradients, [2], [3] the corrections.
 typedef void HdUpdate(int64_t n, const float *scalars, float decay, const float *gradients, float *master,
                       float *const *states);
 // elements [0, decayed) get weight decay; compute may be NULL or master

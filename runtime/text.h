@@ -10,8 +10,8 @@
 #include <stdio.h>
 
 // The bytes of the character of UTF-8 that `left` bytes at c begin with; 0: a terminal could take it for a command, or
-// it is none. Those are control characters, the end of a line and U+0080 to U+009F among them, marks that change the
-// direction of a line, and bytes that are not UTF-8.
+// it is none. Such characters are control characters, the end of a line and U+0080 to U+009F among them, marks that
+// change the direction of a line, and bytes that are not UTF-8.
 size_t hd_text_char(const char *c, size_t left);
 // Ends the text within `size` bytes, and replaces by '?' every byte that hd_text_char takes for no character.
 void hd_text_clean(char *text, size_t size);
@@ -27,7 +27,8 @@ void hd_vsay(FILE *to, const char *fmt, va_list args);
 void hd_say_text(FILE *to, const char *text); // lines, which stay; other bytes that are no character are cleaned
 
 enum { HD_JSON_CHAR = 8 };
-// A string of JSON holds the characters of the text; a byte that is not UTF-8 is U+FFFD in it. What a terminal or the
-// script of a page could take for a command is escaped. The next character: returns its bytes in `out`, with a 0 after.
+// A string of JSON holds the characters of the text; a byte that is not UTF-8 is U+FFFD in it. Characters that a
+// terminal or the script of a page could take for a command is escaped. The next character: returns its bytes in `out`,
+// with a 0 after.
 size_t hd_text_json_char(const char **text, char out[HD_JSON_CHAR]);
 #endif

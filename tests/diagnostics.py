@@ -16,7 +16,7 @@ RETURNS = re.compile(r'^\s*(?:if .*)?return "', re.M)  # type rules
 LITERAL = re.compile(r'"((?:[^"\\]|\\.)*)"')
 CONVERSION = re.compile(r"%[-+ #0]*\d*(?:\.\d+|\.\*)?(?:hh|h|ll|l|z|j|t)?[a-zA-Z%]")
 SHORTEST = 8  # a stretch shorter than this proves nothing
-# What no test can reach: the machine's own failures.
+# Diagnostics that no test can reach: the machine's own failures.
 UNTESTABLE = ("out of memory", "cannot start the C compiler")
 
 

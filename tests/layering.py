@@ -37,8 +37,8 @@ ROOMS = {
 }
 # Rooms above the rest of their layer: none of its other files includes them.
 UPPER = {"ir/machine", "passes/plan"}
-# What the compiler and the runtime share, beside the runtime that stands alone: a table of element types, how text is
-# printed, and how config.json of Hugging Face is read.
+# Files that the compiler and the runtime share, beside the runtime that stands alone: a table of element types, how
+# text is printed, and how config.json of Hugging Face is read.
 SHARED = {"runtime/dtypes.def", "runtime/text.h"}
 HUB = {"runtime/base/hub_config.h": {"frontend"}}
 # A header that is installed names what is installed beside it without a folder.

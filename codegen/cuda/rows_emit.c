@@ -36,7 +36,7 @@ static void cone(Rows *r, int i, unsigned *set, int place) {
 
 static int ready(const RowNode *n) { return n->phase + is_reduction(n); } // the pass before which it is known
 
-// What pass q evaluates for each element.
+// The text that pass q evaluates for each element.
 static void pass_cone(Rows *r, int q, unsigned *set) {
     memset(set, 0, sizeof *set * (size_t)r->p->nodes.n);
     for (int i = 0; i < r->p->nodes.n; i++)

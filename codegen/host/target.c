@@ -325,7 +325,7 @@ static void host_update(Emit *e, const Op *o) {
                  hd_emit_dtype(weights ? weights->type->dtype : TY_F32), f32(e, in(e, o, 0)));
 }
 
-// What an update does to a run of elements, all of which decay or none.
+// The update of a run of elements, all of which decay or none.
 static void optimizer(Emit *e, const Func *k) {
     Out *o = e->c;
     hd_printf(o, "static void %s(int64_t n, const float *scalars, float decay, const float *gradients, float *master,\n"
@@ -343,7 +343,7 @@ static void optimizer(Emit *e, const Func *k) {
     hd_puts(o, "        master[i] = weights;\n    }\n}\n\n");
 }
 
-// What sums over ranks does so in the dtype of the parts; the rest moves bytes.
+// Sums over ranks are in the dtype of the parts; the rest moves bytes.
 // This rank's rows are quantized in their place, or their scales found there.
 static void gather_quantized(Emit *e, const Op *o, const Exchange *x) {
     const int64_t row = hd_int(&o->attrs, A_QUANTIZED, 1), rows = hd_type_count(x->part) / row;

@@ -1,4 +1,4 @@
-// What the rules of the language's functions share (builtins.c, builtins_experts.c).
+// Declarations that the rules of the language's functions share (builtins.c, builtins_experts.c).
 #ifndef FRONTEND_BUILTINS_BUILTINS_H
 #define FRONTEND_BUILTINS_BUILTINS_H
 #include "frontend/model/sema.h"

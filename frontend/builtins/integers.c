@@ -151,7 +151,7 @@ Val hd_emit_integers(Front *f, Span s, OpKind k, int n, const Val *args) {
     return made(f, cast(f, s, hd_emit(f, s, k, n, x, NULL, NULL), "i32"), out);
 }
 
-// What a division leaves: with the sign of a, as in C.
+// The remainder of a division: with the sign of a, as in C.
 Val hd_emit_remainder(Front *f, Span s, Val a, Val b) {
     const Val q = hd_emit_integers(f, s, OP_DIV, 2, (Val[]){a, b});
     if (q.kind == VAL_BAD) return bad;

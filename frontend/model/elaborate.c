@@ -169,7 +169,7 @@ static bool set_init(Front *f, Instance *i, Symbol *s, const Node *init) {
     return hd_front_error(f, init->span, "an initialiser is %s", all_inits(f));
 }
 
-// What may follow the initialiser of a parameter, after its name in files.
+// The words that may follow the initialiser of a parameter, after its name in files.
 static bool set_marks(Front *f, Symbol *s, const Node *decl) {
     bool decay = s->type->rank >= 2;
     for (int k = 0; k < decl->n; k++) {

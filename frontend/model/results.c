@@ -2,7 +2,8 @@
 // loss.
 #include "frontend/model/sema.h"
 
-// What a line of the log has anyway (runtime/log/log.c); with `val_` before it, a name is that of a validation.
+// The names that a line of the log has anyway (runtime/log/log.c); with `val_` before it, a name is that of a
+// validation.
 static const char *const taken[] = {"step", "loss", "grad_norm", "skipped",     "lr",   "seconds", "tokens",
                                     "tokens_per_second", "mfu",  "host_memory", "time", "ranks", "dropped"};
 

@@ -1,6 +1,6 @@
-// What the files of the lowering share: the values an expression may have, the instances of modules, the frames of
-// function calls. Lowering is interpretation: module instances are made first (elaborate.c), then `loss` is called once
-// and every tensor operation it meets becomes an op (lower.c). All numbers are known at compile time.
+// Declarations that the files of the lowering share: the values an expression may have, the instances of modules, the
+// frames of function calls. Lowering is interpretation: module instances are made first (elaborate.c), then `loss` is
+// called once and every tensor operation it meets becomes an op (lower.c). All numbers are known at compile time.
 #ifndef FRONTEND_MODEL_SEMA_H
 #define FRONTEND_MODEL_SEMA_H
 #include "frontend/syntax/ast.h"
@@ -221,7 +221,7 @@ bool hd_updates_happen(const Front *f); // in what is lowered now: a loss
 bool hd_updates_count(Front *f, Span s, const char *name, Value *v);
 bool hd_updates_check(Front *f);               // every buffer has one
 void hd_optimizer_keep(Front *f, Span s, int n, Value **out); // optimizers.c: with on_nan = skip
-// What a function of the model returns that has no arguments. false: it has none of that name, or after reporting.
+// The result of a function of the model that has no arguments. false: it has none of that name, or after reporting.
 bool hd_lower_constant(Front *f, const char *name, const Node **fn, Val *v);
 
 // --- patterns of names: groups.c

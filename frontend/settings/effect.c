@@ -1,7 +1,7 @@
 // Settings of a schedule or of train that change nothing, because of other settings: a warning for each, with the
 // reason. Asked are those that a file or a --set gives another value than the default. On one rank nothing is said of
-// what divides work among ranks, since a file serves other meshes as well. What depends on the program is reported by
-// passes: their warnings say "changes nothing" or "it acts as", too.
+// what divides work among ranks, since a file serves other meshes as well. Effects that depend on the program are
+// reported by passes: their warnings say "changes nothing" or "it acts as", too.
 #include "frontend/model/sema.h"
 #include "ir/mesh.h"
 

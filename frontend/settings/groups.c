@@ -1,7 +1,8 @@
 // The optimizer's groups: optimizer { default adamw { ... } group "*.bias", wte { weight_decay = 0; lr = 0.1x; } }. A
 // group names parameters, or modules with all that is in them; in quotes * stands for any text. Each rate of a
-// parameter is that of the last group that names the parameter and says the rate. What differs from the optimizer's own
-// rates becomes an attribute of the parameter, by which fsdp makes a bucket of each unit's parameters of equal rates.
+// parameter is that of the last group that names the parameter and says the rate. Rates that differ from the
+// optimizer's own rates becomes an attribute of the parameter, by which fsdp makes a bucket of each unit's parameters
+// of equal rates.
 #include "frontend/model/sema.h"
 #include <ctype.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-// What a program must know of its model, as config @model: name and source, the length of its sequences, the bounds of
-// its integers, and the floating-point work of a micro-batch. All of it is derived from @loss.
+// The facts of a model that a program must know, as config @model: name and source, the length of its sequences, the
+// bounds of its integers, and the floating-point work of a micro-batch. All of it is derived from @loss.
 #include "frontend/model/sema.h"
 #include "ir/machine/cost.h"
 #include "ir/shapes.h"

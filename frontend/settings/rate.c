@@ -128,7 +128,7 @@ bool hd_rate_check(Front *f, Settings *set) {
                           hd_setting_number_text(f, hd_val_number(peak->v)));
 }
 
-// What only some schedules have is left out of the others.
+// Settings that only some schedules have are left out of the others.
 bool hd_rate_emit(Front *f, Settings *set, const SettingRow *row, Attrs *train) {
     const Setting *rate = hd_setting(set, A_LR);
     const bool wsd = !strcmp(rate->word, "wsd");

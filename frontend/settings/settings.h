@@ -1,4 +1,4 @@
-// What the files of the blocks `train` and `schedule` share: the value of each row of settings.def.
+// Declarations that the files of the blocks `train` and `schedule` share: the value of each row of settings.def.
 #ifndef FRONTEND_SETTINGS_SETTINGS_H
 #define FRONTEND_SETTINGS_SETTINGS_H
 #include "frontend/model/sema.h"

@@ -20,7 +20,7 @@ size_t hd_arena_bytes(const Arena *a);       // bytes held from the system
 
 // All arenas of the program together hold at most so many bytes; one more stops it with exit status 1.
 void hd_memory_limit(size_t bytes);
-// What an error about memory says that the program is doing, as in "pass 'fuse'"; copied, up to 255 characters.
+// The work that an error about memory names, as in "pass 'fuse'"; copied, up to 255 characters.
 void hd_memory_used_by(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 char *hd_strndup(Arena *a, const char *s, size_t n);

@@ -25,7 +25,7 @@ static int64_t b_at(const Ssd *s, int64_t at, int64_t head) {
     return (at * s->h.groups + head / (s->h.heads / s->h.groups)) * s->h.state;
 }
 
-// What is left of the state before a position: exp(dt a), and nothing where a document begins.
+// The share of the state that is left before a position: exp(dt a), and nothing where a document begins.
 static double kept(const Ssd *s, int64_t at, int64_t head) {
     const int64_t position = at % s->h.seq;
     if (!position || (s->starts && s->starts[at] >= (double)position)) return 0;

@@ -62,7 +62,7 @@ static DType table_type(const DeviceModel *d, DType t) {
 
 bool hd_model_has_rate(const DeviceModel *d, DType t) { return table_type(d, t) == hd_dtype_info(t)->rate; }
 
-// What the power limit adds to work of so many operations, where the table does not say what energy it takes.
+// The time that the power limit adds to work of so many operations, where the table does not say what energy it takes.
 static double sustained(const DeviceModel *d, DType t, double flops) {
     return hd_model_power(d) > 0 ? 0 : (1 / number(d, FACT_SUSTAINED) - 1) * flops / d->peak[t];
 }
@@ -191,7 +191,7 @@ static bool does_nothing(const Op *o) {
     return hd_op_is(o, TRAIT_ALIAS | TRAIT_SOURCE | TRAIT_SYNC | TRAIT_RETURN | TRAIT_IDLE);
 }
 
-// What ops of a kind of work take: the first row with a trait of the op.
+// The time of ops of a kind of work: the first row with a trait of the op.
 typedef struct {
     unsigned trait;
     double (*seconds)(const DeviceModel *d, const Op *o, double flops, double bytes);

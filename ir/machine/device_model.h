@@ -18,7 +18,7 @@ double hd_model_seconds(const DeviceModel *d, const Op *o); // of an op of any s
 double hd_model_joules(const DeviceModel *d, const Op *o);
 double hd_model_power(const DeviceModel *d); // watts; 0: the table does not say
 double hd_model_power_window(const DeviceModel *d); // seconds over which it holds that power; 0: over a step
-// What such a device cannot go below: the op's operations at the fastest of the table's products, its bytes at the
+// The floor of such a device: the op's operations at the fastest of the table's products, its bytes at the
 // fastest of memory or of the link that they cross. 0: it does nothing by itself.
 double hd_model_floor(const DeviceModel *d, const Op *o);
 // both: while another copy runs the other way between host and device

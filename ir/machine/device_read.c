@@ -248,7 +248,7 @@ static bool has_line(const DeviceModel *d, FactId f, const char *a, const char *
     return false;
 }
 
-// What every plan may ask for: a missing line would be an answer made up.
+// Facts that every plan may ask for: a missing line would be an answer made up.
 static bool check_lines(Reader *r, const DeviceModel *d, Span top) {
     static const struct { FactId fact; const char *words[FACT_WORDS]; } needed[] = {
         {FACT_PRODUCT, {"bf16"}}, {FACT_PRODUCT, {"f32"}}, {FACT_COPY, {"within"}}, {FACT_COPY, {"to-host"}},

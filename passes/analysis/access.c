@@ -1,4 +1,4 @@
-// What ops touch. See access.h.
+// The accesses of ops. See access.h.
 #include "passes/analysis/access.h"
 #include "ir/shapes.h"
 

@@ -1,4 +1,4 @@
-// What an op touches: the operands it reads, the results it writes, the parts of buffers it reads or writes, and its
+// The accesses of an op: the operands it reads, the results it writes, the parts of buffers it reads or writes, and its
 // workspace. The scheduler, the planner and the plan's verifier all use this one description. Alias ops (view, reshape)
 // and synchronisation touch nothing: whatever reads an alias reads the storage it refers to.
 #ifndef PASSES_ANALYSIS_ACCESS_H

@@ -1,5 +1,5 @@
 // Borders: where one function of a step ends and the next begins. A step may declare streams that run on over its
-// borders (`overlaps`). What such a stream still does when its function has returned is the function's tail. It runs
+// borders (`overlaps`). The work of such a stream after its function has returned is the function's tail. It runs
 // beside the function that follows, and by the end of that one the main stream has seen all of it, so only neighbours
 // overlap. A tail touches nothing but buffers: values and workspaces are gone when their function returns.
 #ifndef PASSES_ANALYSIS_BORDER_H

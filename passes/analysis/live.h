@@ -1,4 +1,4 @@
-// What is live when, read from a finished plan: the transient storages of a function in one space and the op during
+// Lives of storages, read from a finished plan: the transient storages of a function in one space and the op during
 // which they take the most bytes.
 #ifndef PASSES_ANALYSIS_LIVE_H
 #define PASSES_ANALYSIS_LIVE_H

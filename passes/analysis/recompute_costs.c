@@ -1,6 +1,6 @@
-// What it costs to compute the results of an op again, and what then waits for the backward pass. Views cost nothing
-// and hold no bytes of their own. Pointwise work joins the kernel that reads its result, so it costs what it writes,
-// and only where a product or another op that is no row kernel reads it.
+// The cost of computing the results of an op again, and the bytes that then wait for the backward pass. Views cost
+// nothing and hold no bytes of their own. Pointwise work joins the kernel that reads its result, so it costs what it
+// writes, and only where a product or another op that is no row kernel reads it.
 #include "passes/analysis/recompute_costs.h"
 #include "ir/machine/cost.h"
 

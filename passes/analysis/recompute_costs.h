@@ -1,4 +1,4 @@
-// What it costs to compute the results of an op again for the backward pass, by the times of the device.
+// The cost of computing the results of an op again for the backward pass, by the times of the device.
 #ifndef PASSES_ANALYSIS_RECOMPUTE_COSTS_H
 #define PASSES_ANALYSIS_RECOMPUTE_COSTS_H
 #include "ir/machine/device_model.h"

@@ -117,7 +117,7 @@ static void add_run(Sim *x, const Func *f) {
 
 // --- time
 
-// What comes before the first action of a run: its batch from the host.
+// The work before the first action of a run: its batch from the host.
 static double gap_before(const Sim *x, const Func *f) {
     double seconds = 0;
     for (int i = 0; i < f->n_args; i++)
@@ -301,7 +301,7 @@ static int by_time(const void *a, const void *b) {
     return (x->at > y->at) - (x->at < y->at);
 }
 
-// What the step draws over time, as changes in order of time. Returns their number.
+// The power that the step draws over time, as changes in order of time. Returns their number.
 static int draws_of(const Simulation *s, const DeviceModel *d, Draw *draws) {
     int n = 0;
     for (int i = 0; i < s->n_actions; i++) {

@@ -1,5 +1,5 @@
 // When every action of a step runs on a device, as its table predicts: streams go on side by side, each in its order;
-// waits and the ends of functions hold them up. What runs beside something else is slower by the shares of the table.
+// waits and the ends of functions hold them up. An action beside something else is slower by the shares of the table.
 #ifndef PASSES_ANALYSIS_SIMULATE_H
 #define PASSES_ANALYSIS_SIMULATE_H
 #include "ir/machine/device_model.h"

@@ -121,8 +121,8 @@ static int unit_number(Fsdp *s, const char *name) {
     return u;
 }
 
-// What tells the buckets of one unit apart, besides their dtype: whether they are frozen, the rates of the parameters'
-// group, and the rows that are quantized.
+// The facts that tell the buckets of one unit apart, besides their dtype: whether they are frozen, the rates of the
+// parameters' group, and the rows that are quantized.
 static const char *key_of(Fsdp *s, const char *unit, int64_t row, const Symbol *p) {
     Attrs rates = {0};
     if (row) unit = hd_internf(s->m->cx, "%s rows %lld", unit, ll(row));

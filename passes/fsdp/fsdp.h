@@ -42,7 +42,7 @@ typedef struct {
     Symbol *reduced;  // where this rank's part of the sum over ranks is
 } FsdpBucket;
 
-// What a step keeps of its micro-batches and ranks: a mean.
+// The number that a step keeps of its micro-batches and ranks: a mean.
 typedef struct {
     const char *name;     // of a further result; NULL: the loss
     Symbol *at;

@@ -1,7 +1,7 @@
-// The root in pieces. What no unit owns is divided by where the backward pass makes its gradients, so that the head is
-// gathered and reduced where it is used, and the embedding where that is. A run is a series of gradients of the root
-// without a gradient of a unit in between. Parameters move together if their first gradients are of one run and their
-// last ones, too:
+// The root in pieces. Parameters that no unit owns are divided by where the backward pass makes its gradients, so that
+// the head is gathered and reduced where it is used, and the embedding where that is. A run is a series of gradients of
+// the root without a gradient of a unit in between. Parameters move together if their first gradients are of one run
+// and their last ones, too:
 //
 //   run 0  head.weight, norm.weight              @root.head: norm.weight, head.weight
 //          blocks.1, blocks.0             ->     @blocks.0, @blocks.1
@@ -89,7 +89,7 @@ static void find_runs(Root *r, const Func *micro) {
 
 static bool is_around(const Piece *a, const Piece *b) { return a->first <= b->first && a->last >= b->last; }
 
-// What a piece is around joins it where all of that is small beside it.
+// The storages that a piece is around join it where all of that is small beside it.
 static void take_in(Root *r, const Piece *p) {
     int64_t inside = -p->count;
     if (!p->moves) return;

@@ -87,7 +87,7 @@ void hd_fsdp_loss(Fsdp *s, StepFunc step, int64_t micro) {
 }
 
 // --- the norm
-// What reads gradients divides by the scale of the loss, which the seed of the backward pass has (autodiff).
+// Readers of gradients divide by the scale of the loss, which the seed of the backward pass has (autodiff).
 static void set_scale(const Fsdp *s, Attrs *as) {
     const int64_t scale = hd_int(s->train, A_LOSS_SCALE, 1);
     if (scale != 1) hd_set_int(s->m->cx, as, A_LOSS_SCALE, scale);
@@ -125,7 +125,7 @@ static Value *squares(Fsdp *s, Builder *b, Axes own) {
     return hd_build1(b, OP_SQUARE_SUMS, NULL, NULL, &as, hd_type(cx, TY_F64, 1, &n));
 }
 
-// What a rank gives to others that have other elements; NULL: there are none.
+// The elements that a rank gives to others that have other elements; NULL: there are none.
 static Symbol *own_squares(Fsdp *s, const Builder *b, const Value *sums, Axes over) {
     if (!sums || hd_mesh_ranks(&s->mesh, over) == 1) return NULL;
     return hd_fsdp_transient(s, b->f, NULL, "norm.part", "staging", TY_F64, hd_type_count(sums->type));

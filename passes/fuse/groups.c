@@ -329,7 +329,7 @@ static void join(Fusion *s, const Op *o, bool horizontal) {
 // Whether values that live across an op take room while something computes.
 static bool computes(const Op *o) { return !hd_op_is(o, TRAIT_ALIAS | TRAIT_SOURCE | TRAIT_BESIDE); }
 
-// What no kernel of arithmetic takes: a slice or a concat by itself.
+// Ops that no kernel of arithmetic takes: a slice or a concat by itself.
 static bool only_moves(const Group *g) {
     return !g->gone && g->ops.n == 1 && hd_in_parts(g->ops.at[0]);
 }

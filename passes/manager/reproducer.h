@@ -1,5 +1,5 @@
-// What is written when the compiler itself fails: a .hir file with IR and, in its first line, the passes still to
-// run on it. `heddle-opt --run-reproducer FILE` runs it.
+// The file that is written when the compiler itself fails: a .hir file with IR and, in its first line, the passes still
+// to run on it. `heddle-opt --run-reproducer FILE` runs it.
 //
 // The IR is that before the failing pass if it was rendered. Otherwise the file gets the IR before the first pass. Then
 // a new process, which the fault has not touched, runs the passes up to the failing one on it and replaces the IR by

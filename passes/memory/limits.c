@@ -1,4 +1,4 @@
-// What --device-memory and --host-memory allow. See limits.h.
+// The limits of --device-memory and --host-memory. See limits.h.
 #include "passes/memory/limits.h"
 #include "passes/settings.h"
 #include "ir/base/ints.h"

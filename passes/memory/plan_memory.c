@@ -53,7 +53,7 @@ typedef struct {
     int64_t guard;      // bytes before and after every storage
 } Planner;
 
-// What a storage of so many bytes takes of its arena, and where in that it begins.
+// The bytes that a storage of this size takes of its arena, and where in that it begins.
 static int64_t room_for(const Planner *p, int64_t bytes) {
     return p->guard && bytes > 0 ? hd_align(bytes) + 2 * p->guard : bytes;
 }
@@ -164,8 +164,9 @@ static bool add_tail(const Planner *p, Region *r, const Lifetimes *l, const Join
     return true;
 }
 
-// What the functions before may hold is one block at the start. Where some op beside the wait may still come too early
-// for these bytes, the block lasts until after the begin of what this function carries, and has the bytes of both.
+// The storages that the functions before may hold are one block at the start. Where some op beside the wait may still
+// come too early for these bytes, the block lasts until after the begin of what this function carries, and has the
+// bytes of both.
 static bool add_left(const Planner *p, Region *r, const Lifetimes *l) {
     int64_t carried = 0, from = l->f->n_ops;
     for (int i = 0; i < p->borders.n; i++)
@@ -399,7 +400,7 @@ static bool declare_arena(const Planner *p, Space space) {
     return true;
 }
 
-// What every function needs; NULL after an error.
+// The bytes that every function needs; NULL after an error.
 static Work *prepare_all(Planner *p, PassCx *cx, int *n) {
     Module *m = p->m;
     place_buffers(p);

@@ -1,5 +1,5 @@
-// What the files of the offload pass share: the values of a function that wait for its backward pass, and when each may
-// be copied out and back.
+// Declarations that the files of the offload pass share: the values of a function that wait for its backward pass, and
+// when each may be copied out and back.
 #ifndef PASSES_OFFLOAD_OFFLOAD_H
 #define PASSES_OFFLOAD_OFFLOAD_H
 #include "ir/machine/device_model.h"

@@ -7,8 +7,8 @@
 // - a climb by single moves, where blame goes in circles;
 // - packing from both ends, where that stays more than 1 % above the bound: what lives to the end of the function, such
 //   as the parts of gradients that wait for the optimizer, goes as high as a ceiling allows, and all else as low as it
-//   goes. What grows and what shrinks over time then share the bytes between them. The ceiling rises until all fits;
-// - the search ends at the lower bound, or within 1/2048 of it: most training plans get there at once;
+//   goes. Storages that grow and storages that shrink over time then share the bytes between them. The ceiling rises
+// until all fits; - the search ends at the lower bound, or within 1/2048 of it: most training plans get there at once;
 // - what stays more than 1 % above it goes to a search (pack_search.c), what stays closer to a short one.
 // The work is bounded by counted steps, not by a clock, so the result is the same on every machine. A step is a value
 // that another one is compared with, or a block of values that is skipped.
@@ -348,7 +348,7 @@ static void search(Packer *p, int *scratch) {
 
 // --- from both ends
 
-// What goes high comes first, then long lives, then the rest.
+// Storages that go high come first, then long lives, then the rest.
 static void choose_ends_order(Packer *p, int which, int64_t is_long, int *scratch) {
     const int64_t LONG = INT64_C(1) << 61, MOST = LONG - 1;
     for (int i = 0; i < p->n; i++) {
@@ -411,7 +411,7 @@ static void search_deeper(Packer *p, int64_t bound, PackRoom *room) {
     }
 }
 
-// What the searches find soon, before packing from both ends takes longer.
+// Packings that the searches find soon, before packing from both ends takes longer.
 static void search_early(Packer *p, PackRoom *room) {
     const bool found = !hd_pack_slices(p->n, p->values, p->best, SLICES_WORK) ||
                        (room->early && !hd_pack_search(p->n, p->values, p->best, room->capacity, room->early, 0));
@@ -442,7 +442,7 @@ static void search_within(Packer *p, int64_t work, int *scratch, PackRoom *room)
     room->steps += work - p->work;
 }
 
-// What stays far above the bound is searched for as well.
+// Packings that stay far above the bound are searched for as well.
 static void search_deep(Packer *p, int64_t bound, PackRoom *room) {
     if (p->fixed || p->height <= p->target || p->height - bound <= bound / 100) return;
     const int64_t work = DEEP_WORK / (1 + p->n / SEARCH_VALUES);
@@ -451,7 +451,8 @@ static void search_deep(Packer *p, int64_t bound, PackRoom *room) {
     room->steps += work;
 }
 
-// What is at most 1 % above the bound, so that a plan with graphs, whose bound is higher, is within 1 % of one without.
+// A packing at most 1 % above the bound, so that a plan with graphs, whose bound is higher, is within 1 % of one
+// without.
 static void search_near(Packer *p, int64_t bound, PackRoom *room) {
     const int64_t work = SEARCH_WORK / 8 / (1 + p->n / SEARCH_VALUES);
     if (p->height <= p->target || p->height - bound <= bound / NEAR || p->height - bound > bound / 100) return;

@@ -1,6 +1,6 @@
 // The planner's choices: what is computed again, how many values are offloaded, and whether ranks keep rounded copies
 // of weights. cut.c: least cuts; open.c: the ops that recompute may choose; fit.c, states.c, kinds.c: the choice under
-// --device-memory; weights.c: copies of weights; trial.c: bytes and time of a choice. What is chosen stands in the
+// --device-memory; weights.c: copies of weights; trial.c: bytes and time of a choice. The choice stands in the
 // text: `again` of ops with `chosen` of config @schedule, and `offload_values` and `weights_from` of config @schedule.
 #ifndef PASSES_PLAN_CHOOSE_H
 #define PASSES_PLAN_CHOOSE_H

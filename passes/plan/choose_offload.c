@@ -8,7 +8,7 @@
 #include "ir/machine/device_model.h"
 #include <string.h>
 
-// What the plan takes with so many values offloaded. cost: how many they are.
+// The bytes of the plan with so many values offloaded. cost: how many they are.
 static Plan try_with(Trials *t, int most, TrialKind kind) {
     const Trial got = hd_trial_end(t, most, kind, false);
     if (got.bytes < 0) HD_BUG("a trial of offload failed");

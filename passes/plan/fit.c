@@ -376,7 +376,7 @@ static bool pays(const Found *x, const Found *y) {
            (!y->given_fits && x->got.seconds <= y->got.seconds && x->given.bytes < y->given.bytes);
 }
 
-// What the passes that follow need to know.
+// Facts that the passes that follow need.
 static void decide(Module *m, const Found *found, int64_t limit) {
     const bool as_given = found->given_fits && !found->more && !found->values;
     if (found->given.bytes < 0 || as_given) return;

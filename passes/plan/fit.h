@@ -1,4 +1,4 @@
-// What the files of recompute auto under a limit of memory share. fit.c: which choices are tried, and the one
+// Declarations for recompute auto under a limit of memory. fit.c: which choices are tried, and the one
 // that is taken; states.c: what a choice comes to, and choices between two others;
 // kinds.c: choices by kinds of places.
 #ifndef PASSES_PLAN_FIT_H
@@ -39,7 +39,7 @@ typedef struct {
 
 // An op is recomputed only if the backward pass or another recomputed op reads its result.
 void hd_fit_strip(const Fit *t, bool *again);
-// What a choice comes to. Choices that differ only in the offloaded values share the passes before that.
+// The outcome of a choice. Choices that differ only in the offloaded values share the passes before that.
 Trial hd_fit_trial(Fit *t, const bool *again, int values, TrialKind kind);
 // The state of a choice, tried; NULL: it is new, and there is no work left.
 State *hd_fit_try(Fit *t, bool *again, int values);

@@ -13,7 +13,7 @@ typedef struct {
 typedef struct {
     int64_t limit;
     void *data;
-    // Makes plan number `which` between two; false: there are no more. What it makes depends on these alone.
+    // Makes plan number `which` between two; false: there are no more. The plan depends on these alone.
     bool (*between)(void *data, const Plan *more, const Plan *less, int which, Plan *got);
 } Narrow;
 

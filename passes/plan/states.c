@@ -34,7 +34,7 @@ State *hd_fit_try(Fit *t, bool *again, int values) {
     for (int i = 0; i < t->states.n; i++) {
         State *s = t->states.at[i];
         if (s->values != values || memcmp(s->again, again, (size_t)t->f->n_ops) != 0) continue;
-        // What another search between two choices has tried counts as new.
+        // Choices that another search between the two has tried count as new.
         if (t->n_listed && i >= t->n_listed && t->left-- <= 0) return NULL;
         return s;
     }

@@ -1,10 +1,10 @@
-// What a plan would take: the passes that follow run on a copy of the module, which nothing else sees.
+// The bytes and time of a plan on trial: the passes that follow run on a copy of the module, which nothing else sees.
 #ifndef PASSES_PLAN_TRIAL_H
 #define PASSES_PLAN_TRIAL_H
 #include "passes/pass.h"
 
 typedef struct Trials Trials;
-// What a choice comes to: the bytes of device memory that plan-memory gives the plan, the predicted seconds of a step,
+// The outcome of a choice: the bytes of device memory that plan-memory gives the plan, the predicted seconds of a step,
 // and how many values are offloaded. bound: no packing takes fewer bytes. bytes < 0: some pass reports errors.
 typedef struct { int64_t bytes, bound; double seconds; int values; } Trial;
 // The effort of packing, in the numbers of pack.h; whole: as in the plan.

@@ -58,7 +58,7 @@ static const Op *recorded_op(const Op *record) {
     return o;
 }
 
-// What the main stream waits for between two regions, if that starts after the first has begun; NULL: nothing.
+// The work that the main stream waits for between two regions, if that starts after the first has begun; NULL: nothing.
 static const Op *awaited(const Cuts *c, const Op *p, const Op *p_end, const Op *n) {
     const Op *first = p->next;
     while (first != p_end && !(is_work(first) && on_main(c, first))) first = first->next;

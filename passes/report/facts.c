@@ -72,7 +72,7 @@ static void add_live(Facts *r, const Func *f, int tail, Arena *a) {
     if (!r->at || live.peak > r->live.peak) r->live = live, r->at = f;
 }
 
-// What functions hold while the one before them still works.
+// The values that functions hold while the one before them still works.
 static void add_border(Facts *r, const Border *b, Arena *a) {
     Joined j = hd_join(b, a);
     Carried c = hd_carried(&j, a);

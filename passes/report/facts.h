@@ -120,7 +120,7 @@ void hd_report_capture_text(const Facts *r, Out *o);
 // The predicted time: members of a JSON object, and lines to read.
 void hd_report_predicted(const Facts *r, Out *o);
 void hd_report_predicted_text(const Facts *r, Out *o);
-// What is computed again, likewise; without any, nothing is printed.
+// Recomputed values, likewise; without any, nothing is printed.
 void hd_report_recomputed(const Facts *r, Out *o);
 void hd_report_recomputed_text(const Facts *r, Out *o);
 // The values that are offloaded, likewise.

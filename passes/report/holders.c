@@ -1,4 +1,4 @@
-// What is live at the peak, by line and op. See holders.h.
+// Values live at the peak, by line and op. See holders.h.
 #include "passes/report/holders.h"
 #include <string.h>
 

@@ -1,4 +1,4 @@
-// What is live at the peak, grouped by the line of the model and the op that made it, over all instances.
+// Values live at the peak, grouped by the line of the model and the op that made it, over all instances.
 #ifndef PASSES_REPORT_HOLDERS_H
 #define PASSES_REPORT_HOLDERS_H
 #include "passes/report/facts.h"

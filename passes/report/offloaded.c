@@ -1,4 +1,4 @@
-// What is offloaded, in both forms of the report: for each value when it leaves and returns, and how long the
+// Offloaded values, in both forms of the report: for each value when it leaves and returns, and how long the
 // main stream waits for its copies, by the simulation of the step; and what waits on the device.
 #include "passes/report/facts.h"
 #include "ir/base/ints.h"

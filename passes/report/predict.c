@@ -3,7 +3,7 @@
 #include "passes/settings.h"
 #include "ir/base/ints.h"
 
-// What bounds the step: the host, or the kind of work that takes most of the chain of actions that ends last.
+// The bound of the step: the host, or the kind of work that takes most of the chain of actions that ends last.
 static const char *bound_by(const Simulation *s) {
     if (s->host > s->device) return "launches";
     int most = 0;
@@ -59,7 +59,7 @@ static bool lends_rate(const Facts *r) { // to products of FP8, from bf16
     return false;
 }
 
-// What the prediction rests on beside the table's lines.
+// The facts that the prediction rests on beside the table's lines.
 static int notes_of(const Facts *r, Arena *a, const char **notes) {
     int64_t table = 0;
     const int64_t most = most_ranks(r, &table);

@@ -1,4 +1,4 @@
-// What is computed again for the backward pass, in both forms of the report: the bytes that it saves, and its cost.
+// Values recomputed for the backward pass, in both forms of the report: the bytes that it saves, and its cost.
 #include "passes/report/facts.h"
 #include "passes/analysis/places.h"
 #include "ir/base/ints.h"

@@ -1,4 +1,4 @@
-// What a plan costs, for programs (JSON, as `heddlec --emit=report` prints it) and for people (a text, as
+// The costs of a plan, for programs (JSON, as `heddlec --emit=report` prints it) and for people (a text, as
 // `--emit=table` prints it and a compiled program on --report). Everything is computed from the plan.
 #ifndef PASSES_REPORT_REPORT_H
 #define PASSES_REPORT_REPORT_H

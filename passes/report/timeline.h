@@ -3,7 +3,7 @@
 #define PASSES_REPORT_TIMELINE_H
 #include "passes/report/facts.h"
 
-// What a page shows of a plan, as JSON. A program adds the times that it measures.
+// The contents of a page about a plan, as JSON. A program adds the times that it measures.
 void hd_timeline_plan(const Module *m, const Facts *r, Arena *a, Out *o);
 // A whole page with the predicted times. There must be a device table.
 void hd_timeline_predicted(const Module *m, const Facts *r, Arena *a, Out *o);

@@ -75,7 +75,7 @@ static void add_storages(Storages *s, const Op *by, const Op *o, Accesses *list)
     }
 }
 
-// What an op beside the main stream touches stays until the main stream follows it, or one behind it.
+// Storages that an op beside the main stream touches stay until the main stream follows it, or one behind it.
 static void add_followed(Storages *s, const Op *o, const Deps *deps, Accesses *list) {
     const OrderGraph *g = s->g;
     int last = -1;

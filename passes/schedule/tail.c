@@ -1,4 +1,4 @@
-// The last reduction of a backward pass. What it adds up is complete only when the gradients of activations have come
+// The last reduction of a backward pass. Its sum is complete only when the gradients of activations have come
 // all the way back, as is that of the embedding, and nothing is left to run beside it: the norm needs it. But gradients
 // of weights of the unit before may wait. So what this reduction needs comes first, and then, beside it, the other work
 // of that unit, whose own reduction comes last instead. Fences keep the work behind what the reduction needs.

@@ -4,10 +4,10 @@
 //   func @micro(%x, %y) { %w = param @w; %z = matmul %x, %w; %d = const scale/micro {per_rank, bwd}
 //                         %l, %dz = cross_entropy_grad %z, %y, %d {bwd}
 //                         %dw = matmul %x, %dz {ta, bwd}; grad %dw {param = @w, bwd}; return %l }
-// Only values that a parameter reaches get a gradient; a frozen one and a buffer count as data. What is added to a
-// buffer is a `grad` of the forward pass, which the function of kind micro alone keeps. Every contribution to a
-// parameter is a `grad` op of its own, made as soon as it is known: a weight gradient never waits for the end of the
-// pass.
+// Only values that a parameter reaches get a gradient; a frozen one and a buffer count as data. A gradient that is
+// added to a buffer is a `grad` of the forward pass, which the function of kind micro alone keeps. Every contribution
+// to a parameter is a `grad` op of its own, made as soon as it is known: a weight gradient never waits for the end of
+// the pass.
 #include "passes/tensor/autodiff.h"
 #include "ir/optimizer.h"
 #include "ir/random.h"

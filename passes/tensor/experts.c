@@ -103,7 +103,7 @@ static const char *lay_out(const Partition *p, const Op *o, int *out) {
     return hd_spread(o, p->axis, in, out);
 }
 
-// A partial sum is completed by the first op that reads it. What one rank has is gathered, operand by operand, until
+// A partial sum is completed by the first op that reads it. A value of one rank is gathered, operand by operand, until
 // the rule of an op on rows of experts accepts the rest.
 static bool lay_out_op(Partition *p, Op *o) {
     int out[HD_MAX_IN];

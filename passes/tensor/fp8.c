@@ -6,9 +6,9 @@
 // With fp8_backward so do the products for the gradients of activations: the gradient of the result in that type times
 // the weight, which is transposed before. A gradient is quantised where it is made, and one of equal parts part by
 // part, with the scale of the whole row: so the kernel that makes it quantises it, too.
-// Those for the gradients of weights read the factors as they were, or with fp8_weight_grads what is quantised already.
-// They add over rows, so the scales of rows go into the gradient, which is rounded again with one scale for all of it;
-// the other factor is only transposed:
+// The products for the gradients of weights read the factors as they were, or with fp8_weight_grads what is quantised
+// already. They add over rows, so the scales of rows go into the gradient, which is rounded again with one scale for
+// all of it; the other factor is only transposed:
 //   %g = matmul %dy, %x {ta} : f32[8,16]   ->   %r = mul %s_dy, %s_x;  %t = largest of max %r, 2^-100
 //                                               %f = div %r, %t;  %d = requantize %q_dy, %f {out = e4m3} : e4m3[8,4]
 //                                               %v = transpose %q_x : e4m3[16,4]
@@ -150,7 +150,7 @@ static Value *transposed(Fp8 *s, Op *at, Value *v) { // as a matrix
 
 // --- products
 
-// What a product of these factors lacks; NULL: nothing.
+// The property that a product of these factors lacks; NULL: nothing.
 static const char *unfit(const Fp8 *s, const Op *o) {
     if (o->kind != OP_MATMUL)
         return hd_internf(s->m->cx, "%s has no kernel with scales", hd_op_info(o->kind)->mnemonic);

@@ -1,4 +1,4 @@
-// The power of two by which the gradient of the loss is multiplied (`train.loss_scale`). What reads gradients divides
+// The power of two by which the gradient of the loss is multiplied (`train.loss_scale`). Readers of gradients divide
 // by it, so that only gradients have it.
 #ifndef PASSES_TENSOR_LOSS_SCALE_H
 #define PASSES_TENSOR_LOSS_SCALE_H

@@ -11,7 +11,7 @@
 //
 // The pass `fuse` makes packed attention of it. Autodiff makes one product of the three gradients of weights, and one
 // of the three parts of the gradient of %x: dq wq + dk wk + dv wv is added up inside of the product. That rounds once
-// where three products and two sums round five times, so it is a setting of `train`. What is merged depends on the
+// where three products and two sums round five times, so it is a setting of `train`. The merged products depend on the
 // model alone (hd_bucket_adjoins), so the numbers are the same under every schedule and on every mesh.
 #include "passes/tensor/merge_products.h"
 #include "passes/analysis/redirect.h"

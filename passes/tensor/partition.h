@@ -1,4 +1,4 @@
-// What the files of the pass `tensor-parallel` share.
+// Declarations that the files of the pass `tensor-parallel` share.
 #ifndef PASSES_TENSOR_PARTITION_H
 #define PASSES_TENSOR_PARTITION_H
 #include "ir/layout.h"

@@ -1,5 +1,5 @@
-// What the files of the recompute pass share. recompute.c: the pass; recompute_rows.c: recomputed values, for the
-// report; recompute_effect.c: places without effect.
+// Declarations that the files of the recompute pass share. recompute.c: the pass; recompute_rows.c: recomputed values,
+// for the report; recompute_effect.c: places without effect.
 #ifndef PASSES_TENSOR_RECOMPUTE_H
 #define PASSES_TENSOR_RECOMPUTE_H
 #include "passes/analysis/recompute_costs.h"

@@ -1,4 +1,4 @@
-// What is computed again, as symbols that the report reads: one for all ops of a kind that come from one place and
+// Recomputed values, as symbols that the report reads: one for all ops of a kind that come from one place and
 // line.
 //   recomputed @recomputed {op = silu, count = 12, bytes = 805306368, seconds = 0.0002} loc(blocks.0.act, "x.hd", 14)
 #include "passes/tensor/recompute.h"

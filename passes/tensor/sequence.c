@@ -7,9 +7,9 @@
 //   %n, %r = rms_norm %h, %g                    : f32[1,4,64] over {tensor: 1}
 //   %x = all_gather of %n                       : f32[1,8,64]                  // once for all products that read it
 //
-// What is split so is gathered where an op needs all positions: before the products with split weights, and where
-// tables and losses are. The backward pass is in the same function, so the same rule holds there. Collectives move what
-// is consecutive: behind several sequences positions are transposed to the front and back.
+// A value that is split so is gathered where an op needs all positions: before the products with split weights, and
+// where tables and losses are. The backward pass is in the same function, so the same rule holds there. Collectives
+// move what is consecutive: behind several sequences positions are transposed to the front and back.
 #include "ir/base/ints.h"
 #include "ir/shapes.h"
 #include "passes/settings.h"

@@ -120,7 +120,7 @@ Value **hd_partition_slot(const Partition *p, ByValue *of, const Value *v) {
     return &of->at[v->id];
 }
 
-// What completes v already, of terms; or v.
+// The value that completes v already, of terms; or v.
 static Value *known(Partition *p, Value *v) {
     if (hd_layout_at(v->layout, p->axis) != LAYOUT_SUM) return v;
     Value *part = *hd_partition_slot(p, &p->parts, v), *whole = *hd_partition_slot(p, &p->whole, v);
@@ -157,7 +157,7 @@ static const char *lay_out(const Partition *p, const Op *o, int *out) {
     return hd_spread(o, p->axis, in, out);
 }
 
-// What is split by positions is gathered, operand by operand, until the rule of the op accepts the rest.
+// Values split by positions are gathered, operand by operand, until the rule of the op accepts the rest.
 static const char *gather_positions(Partition *p, Op *o, const char *wrong, int *out) {
     for (int i = 0; wrong && i < o->n_in; i++) {
         if (*hd_partition_slot(p, &p->parts, o->in[i]) != o->in[i]) continue;

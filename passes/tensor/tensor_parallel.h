@@ -1,4 +1,4 @@
-// What the pass `tensor-parallel` leaves for others to ask.
+// Questions that others ask the pass `tensor-parallel`.
 #ifndef PASSES_TENSOR_TENSOR_PARALLEL_H
 #define PASSES_TENSOR_TENSOR_PARALLEL_H
 #include "ir/ir.h"

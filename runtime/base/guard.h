@@ -1,8 +1,8 @@
-// What guards storages. In a program whose plan has a guard, every value, buffer and workspace owns `guard` bytes
+// Guards of storages. In a program whose plan has a guard, every value, buffer and workspace owns `guard` bytes
 // before it and, after it, those up to the next multiple of 256 and `guard` more: its two guards. No action may write
 // there.
 // With --check each guard is filled when its storage gets its bytes, and compared after every action until other
-// storages get these bytes, so that the action that writes beyond a value is named. What fills them is no number in any
+// storages get these bytes, so that the action that writes beyond a value is named. Their filling is no number in any
 // float type, so a kernel that reads beyond a value is likely to make one, which --check finds as well.
 //
 // Actions run one after another then, in the order of the plan, whatever their streams; this is what makes the bytes of
@@ -35,7 +35,7 @@ void hd_guards_leave(HdGuards *g);
 
 void hd_guard_fill(const HdGuardBytes *b, void *bytes); // what is to be there
 
-// What an action has damaged: the guard at the lowest address, the first and last byte that changed there, the first
+// The damage of an action: the guard at the lowest address, the first and last byte that changed there, the first
 // one's value, and how many other guards.
 typedef struct {
     const HdGuarded *of;

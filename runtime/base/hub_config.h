@@ -1,6 +1,6 @@
 // config.json of a model of Hugging Face, flat: a value for each path, "rope_scaling.factor" and "layer_types.0" among
-// them. What transformers 5 writes below rope_parameters has the keys of transformers 4. The compiler writes models
-// from it (--from-hf), programs compare themselves with it (--init).
+// them. The part that transformers 5 writes below rope_parameters has the keys of transformers 4. The compiler writes
+// models from it (--from-hf), programs compare themselves with it (--init).
 #ifndef RUNTIME_BASE_HUB_CONFIG_H
 #define RUNTIME_BASE_HUB_CONFIG_H
 #include <stdbool.h>

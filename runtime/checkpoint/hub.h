@@ -1,5 +1,5 @@
-// A model as Hugging Face keeps it: a folder with config.json, tokenizer files and weights. What a program knows of
-// config.json is HdProgram.hub_config, which the model gives (`fn huggingface()`).
+// A model as Hugging Face keeps it: a folder with config.json, tokenizer files and weights. The facts that a program
+// knows of config.json is HdProgram.hub_config, which the model gives (`fn huggingface()`).
 #ifndef RUNTIME_CHECKPOINT_HUB_H
 #define RUNTIME_CHECKPOINT_HUB_H
 #include "runtime/heddle.h"

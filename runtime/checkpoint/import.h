@@ -1,4 +1,4 @@
-// What the parts of --init share: open files, and which tensor of them each parameter is.
+// Declarations that the parts of --init share: open files, and which tensor of them each parameter is.
 #ifndef RUNTIME_CHECKPOINT_IMPORT_H
 #define RUNTIME_CHECKPOINT_IMPORT_H
 #include "runtime/checkpoint/pieces.h"

@@ -81,7 +81,7 @@ static int newest_first(const void *a, const void *b) {
     return (x < y) - (x > y);
 }
 
-// Of the checkpoints before `step` the newest `keep` stay. Those after it are left alone, unless all others go: they
+// Of the checkpoints before `step` the newest `keep` stay. Later ones are left alone, unless all others go: they
 // are of this run before it began again from an older step.
 static void remove_others(const char *dir, int64_t step, int64_t keep, bool all) {
     DIR *d = opendir(dir);

@@ -1,4 +1,4 @@
-// What a checkpoint's manifest says of its files: which of them has which elements of a parameter. One rank writes it
+// The contents of a checkpoint's manifest: which of them has which elements of a parameter. One rank writes it
 // (save.c), every rank reads it (resume.c).
 #ifndef RUNTIME_CHECKPOINT_MANIFEST_H
 #define RUNTIME_CHECKPOINT_MANIFEST_H

@@ -1,4 +1,4 @@
-// Which tensor of a file each parameter is: names, --init-rename, --init-ignore, --init-missing. What is left over on
+// Which tensor of a file each parameter is: names, --init-rename, --init-ignore, --init-missing. Names left over on
 // either side is an error that lists it once, with the option that would let it pass.
 #include "runtime/checkpoint/import.h"
 #include "runtime/checkpoint/manifest.h"

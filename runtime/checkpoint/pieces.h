@@ -21,7 +21,7 @@ static inline int hd_saved_roles(const HdProgram *p) { return HD_STATE + p->n_st
 bool hd_saves(const HdProgram *p, const HdParam *q, int role);
 static inline HdRole hd_average_role(const HdProgram *p) { return (HdRole)(HD_STATE + p->average - 1); } // of average
 enum { HD_WEIGHT_ROLES = 4 };
-// Those that hold the same values at the start: master, compute, next, and the average where there is one. Result: how
+// Roles that hold the same values at the start: master, compute, next, and the average where there is one. Result: how
 // many.
 int hd_weight_roles(const HdProgram *p, HdRole roles[HD_WEIGHT_ROLES]);
 // The name of a parameter's or bucket's tensor in a checkpoint: NAME, moment1.NAME
@@ -52,7 +52,7 @@ int64_t hd_place(const HdExec *x, const HdParam *q, HdRole role, int64_t element
 bool hd_read_values(HdExec *x, const HdParam *q, HdRole role, int64_t first, int64_t n, void *v);
 bool hd_read_floats(HdExec *x, const HdParam *q, HdRole role, int64_t first, int64_t n, float *v);
 
-// What this rank has of `role` of parameter k; of HD_COMPUTE: any of master, compute and next.
+// The part that this rank has of `role` of parameter k; of HD_COMPUTE: any of master, compute and next.
 HdSpan hd_piece_span(const HdExec *x, HdRole role, int k);
 // Calls fn for the elements of every parameter in hd_piece_span, in canonical order.
 typedef bool HdPieceFn(HdExec *x, int k, int64_t first, int64_t n, float *v, void *data); // v: room for HD_PIECE

@@ -189,7 +189,7 @@ static void tell_other_model(const StFile *f, const HdProgram *p) {
                 p->model_hash);
 }
 
-// What differs, and how to go on. `core`: the checkpoint says what its model computes.
+// The differences, and how to go on. `core`: the checkpoint says what its model computes.
 static bool may_go_on(const StFile *f, const HdDifferences *d, bool core) {
     char init[4200] = "";
     if (!d->refused) return true;

@@ -1,4 +1,4 @@
-// What guards the storages of a program (base/guard.h), on the GPU. With --check the program runs without graphs,
+// Guards of the storages of a program (base/guard.h), on the GPU. With --check the program runs without graphs,
 // the host waits after every action, and all guards that are live are copied to it and compared there.
 #include "runtime/cuda/exec.h"
 #include <stdio.h>
@@ -25,7 +25,7 @@ void hd_cuda_guards_close(HdCuda *x) {
 
 static bool sync(HdCuda *x) { return hd_cuda_ok(x, x->api.cuCtxSynchronize(), "the GPU stopped"); }
 
-// Copies the guards of live storages from number `from` on, from the device or to it. Those in page-locked memory need
+// Copies the guards of live storages from number `from` on, from the device or to it. Guards in page-locked memory need
 // no copy. The device is idle before and after.
 static bool move(HdCuda *x, int from, bool to_device) {
     const HdGuards *g = &x->guards.all;

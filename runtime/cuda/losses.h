@@ -1,4 +1,4 @@
-// What the actions of a profiled step take beyond their floors (HdAction.floor).
+// The times that the actions of a profiled step take beyond their floors (HdAction.floor).
 #ifndef RUNTIME_CUDA_LOSSES_H
 #define RUNTIME_CUDA_LOSSES_H
 #include "runtime/heddle.h"

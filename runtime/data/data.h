@@ -31,8 +31,8 @@ typedef struct {
 
 // Opens the files that `names` mean, whose elements are numbered in order of the files' names as if they were one file.
 // It reads their sizes and headers and nothing else. There must be at least one row.
-// What a file holds follows from its content (format.h), for raw files also from the name and `format`. All files hold
-// bytes, or all hold numbers of a type and in rows that the input can have. false after hd_fail.
+// The elements of a file follow from its content (format.h), for raw files also from the name and `format`. All files
+// hold bytes, or all hold numbers of a type and in rows that the input can have. false after hd_fail.
 bool hd_data_open(Data *d, Names names, DataType format, const DataUse *use);
 void hd_data_close(Data *d);
 bool hd_data_same_kind(const Data *a, const Data *b); // false after hd_fail: bytes in one, tokens in the other

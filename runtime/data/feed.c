@@ -100,7 +100,7 @@ static bool follows(const HdProgram *p, const Names *names, int input) { // it h
     return p->inputs[input].next >= 0 && !names[input].n;
 }
 
-// What --format says of an input's files without a header.
+// The value of --format for an input's files without a header.
 static bool format_of(const HdProgram *p, Names formats, int input, DataType *format) {
     bool own = false;
     *format = DATA_BY_FILE;

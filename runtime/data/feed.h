@@ -1,4 +1,4 @@
-// What fills the inputs of a program: data for each, read at the same rows, and the order of rows.
+// The sources of a program's inputs: data for each, read at the same rows, and the order of rows.
 #ifndef RUNTIME_DATA_FEED_H
 #define RUNTIME_DATA_FEED_H
 #include "runtime/data/data.h"

@@ -1,6 +1,6 @@
-// What a data file is follows from its content. A row per format in a table (format.c) has the bytes that such files
-// begin with, the format's name, and a reader or, for a format that is not read, the way to convert it. Raw files begin
-// with no such bytes: their names, --format and a look at their words decide (raw.c).
+// The kind of a data file follows from its content. A row per format in a table (format.c) has the bytes that such
+// files begin with, the format's name, and a reader or, for a format that is not read, the way to convert it. Raw files
+// begin with no such bytes: their names, --format and a look at their words decide (raw.c).
 #ifndef RUNTIME_DATA_FORMAT_H
 #define RUNTIME_DATA_FORMAT_H
 #include "runtime/heddle.h"

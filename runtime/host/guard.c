@@ -1,4 +1,4 @@
-// What guards the storages of a program (base/guard.h), on the host. With --check guards are filled and compared.
+// Guards of the storages of a program (base/guard.h), on the host. With --check guards are filled and compared.
 // With the address sanitizer (CC="cc -fsanitize=address" heddlec --guard ...) they are bytes that it forbids, so that
 // it stops where one is read or written. In either case the actions of a run take turns in the order of the plan, each
 // on its own stream's thread.

@@ -1,4 +1,4 @@
-// The learning rate of a step, for the update and for the log. What the words mean stands in ir/eval/update.c.
+// The learning rate of a step, for the update and for the log. The meaning of the words stands in ir/eval/update.c.
 #include "runtime/heddle.h"
 #include <math.h>
 

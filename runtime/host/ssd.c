@@ -281,7 +281,7 @@ static float times(const Ssd *w, const Span *s, int64_t head, float keep) {
     return da;
 }
 
-// What the scores of a chunk give db and dc, and all of both to their places.
+// The shares of a chunk's scores in db and dc, and all of both to their places.
 static void finish(const Ssd *w, const Span *s, int64_t group, const float *dscores) {
     const HdSsd *t = w->t;
     SsdTiles *z = &scratch;

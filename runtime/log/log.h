@@ -1,4 +1,4 @@
-// What a run prints: lines, or one changing line on a terminal; JSON lines; the digest.
+// The output of a run: lines, or one changing line on a terminal; JSON lines; the digest.
 #ifndef RUNTIME_LOG_LOG_H
 #define RUNTIME_LOG_LOG_H
 #include "runtime/log/events.h"

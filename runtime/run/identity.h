@@ -1,5 +1,5 @@
-// What the ranks of a run must have in common besides their program: the options that change numbers or that every rank
-// must follow, and the files they read.
+// The facts that the ranks of a run must have in common besides their program: the options that change numbers or that
+// every rank must follow, and the files they read.
 #ifndef RUNTIME_RUN_IDENTITY_H
 #define RUNTIME_RUN_IDENTITY_H
 #include "runtime/run/options.h"

@@ -1,4 +1,4 @@
-// What one rank does. All ranks run this code in step. Wherever one of them may meet something that the others cannot
+// The work of one rank. All ranks run this code in step. Wherever one of them may meet something that the others cannot
 // know (a bad token, a full disk, a signal), all agree before any goes on, so that all continue, stop or fail at the
 // same place. A failure between two such places, such as one of the device, is announced to the other ranks at the end
 // of hd_run_rank, which wakes them wherever they wait.
@@ -112,8 +112,8 @@ static bool at_step(const char *when, int64_t step) { // adds to a failure when 
     return hd_fail("%s %lld: %s", when, (long long)step, why);
 }
 
-// What this rank reads in a step. Sequences go in order to micro-batches and, within each, to the ranks that read
-// different ones.
+// The sequences that this rank reads in a step. They go in order to micro-batches and, within each, to the ranks that
+// read different ones.
 static bool read_step(Run *r, int64_t step) {
     const HdProgram *p = r->p;
     const int64_t start = r->at.sequences + (step - r->at.step - 1) * hd_step_sequences(p);
@@ -430,7 +430,7 @@ static bool prepare(Run *r) { // before anything slow
     return hd_feed_same_kind(&r->data, &r->val);
 }
 
-// What each input reads, where its data is named; documents, where an index counts them.
+// The files that each input reads, where its data is named; documents, where an index counts them.
 static void tell_data(Run *r) {
     const Data *first = hd_feed_first(&r->data);
     for (int i = 0; r->data.n > 1 && i < r->data.n; i++) {

@@ -46,6 +46,7 @@ bool hd_saving_start(Saving *s, const Progress *at, bool best, bool foreground);
 bool hd_saving_go_on(Saving *s, bool wait);
 // all: as that to its end, before the checkpoint of a later step, and says so.
 bool hd_saving_make_way(Saving *s, int64_t step);
-// This rank alone: waits for its own thread and frees everything. What is not whole is left to the next save.
+// This rank alone: waits for its own thread and frees everything. A checkpoint that is not whole is left to the next
+// save.
 void hd_saving_close(Saving *s);
 #endif

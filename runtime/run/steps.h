@@ -1,4 +1,4 @@
-// What a program's steps take.
+// The work and the bytes of a program's steps.
 #ifndef RUNTIME_RUN_STEPS_H
 #define RUNTIME_RUN_STEPS_H
 #include "runtime/heddle.h"
@@ -10,6 +10,6 @@ bool hd_steps_check(const HdProgram *p);
 bool hd_step_skipped(const HdProgram *p, float norm, const float *z);
 int64_t hd_step_sequences(const HdProgram *p); // that all ranks read in a step
 int64_t hd_step_tokens(const HdProgram *p);    // likewise; where no input holds tokens, rows
-// What may help where the norm of gradients is not finite and the loss is: `text`, which may be empty.
+// Advice where the norm of gradients is not finite and the loss is: `text`, which may be empty.
 const char *hd_scale_advice(const HdProgram *p, float loss, char *text, size_t size);
 #endif

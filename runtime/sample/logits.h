@@ -1,4 +1,4 @@
-// What the function @logits of a program computes: a row of logits for each token of one sequence. Functions return
+// The results of the function @logits of a program: a row of logits for each token of one sequence. Functions return
 // false after hd_fail.
 #ifndef RUNTIME_SAMPLE_LOGITS_H
 #define RUNTIME_SAMPLE_LOGITS_H

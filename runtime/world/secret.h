@@ -1,4 +1,4 @@
-// What proves that a connection belongs to this run: keyed BLAKE2b (libsodium's crypto_generichash) over every frame.
+// The proof that a connection belongs to this run: keyed BLAKE2b (libsodium's crypto_generichash) over every frame.
 // The key of a connection is made from the run's key and from fresh random numbers of both ends, one key for each
 // direction, and every frame is counted. So nothing can be changed, left out, repeated, sent back, or taken over from
 // another connection or run. Nothing is hidden: who can listen on the network can read what the ranks send.
@@ -16,7 +16,7 @@ bool hd_secret_ready(void); // before any other function here: false after hd_fa
 void hd_secret_random(void *bytes, size_t n);
 // The run's key from the text that its ranks share; "": a key that everybody knows.
 void hd_secret_key(const char *text, unsigned char key[HD_KEY]);
-// What this end receives and sends; zero: this end is rank 0.
+// Counters of the frames that this end receives and sends; zero: this end is rank 0.
 void hd_seal_link(const unsigned char key[HD_KEY], const unsigned char rank_nonce[HD_NONCE],
                   const unsigned char zero_nonce[HD_NONCE], bool zero, HdSeal *in, HdSeal *out);
 // The proof for frame number s->count, which the caller then counts.

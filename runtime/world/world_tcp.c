@@ -42,8 +42,8 @@ void hd_tcp_give_up(Tcp *t, int from, int speaker, const char *why) {
     hd_tcp_wake(t);
 }
 
-// Waits for the bytes; false after hd_fail. What came before a failure counts: a rank that has the last answer of a run
-// ends well, even where the connection of another one breaks off without a word of leaving.
+// Waits for the bytes; false after hd_fail. Bytes that came before a failure count: a rank that has the last answer of
+// a run ends well, even where the connection of another one breaks off without a word of leaving.
 static bool take(Tcp *t, Peer *p, void *data, size_t bytes) {
     char *to = data;
     bool was_full = false;

@@ -3,12 +3,12 @@
 //   calibrate [-o FILE] [--gpus=N] [--arch=sm_90] [--quick] [--only=fp8]
 //             [--build=FILE.so | --load=FILE.so]
 //
-// What is measured is what runs: each case (calibrate_cases.c) is a function of a plan that this compiler makes and
-// this runtime replays as a graph; its time is that of many replays between two looks at the clock. Collectives are
-// measured among 2, 4, 8 of the GPUs, each rank a process; --gpus says how many there are (default: those of
-// /dev/nvidia*). A machine without a C compiler takes programs that --build made elsewhere: FILE.so, and FILE.so.2 and
-// so on for ranks. --quick: a few small cases, to test this program. --only=fp8: nothing but the lines for products of
-// e4m3 on one GPU, for a table that lacks them.
+// The measured code is the code that runs: each case (calibrate_cases.c) is a function of a plan that this compiler
+// makes and this runtime replays as a graph; its time is that of many replays between two looks at the clock.
+// Collectives are measured among 2, 4, 8 of the GPUs, each rank a process; --gpus says how many there are (default:
+// those of /dev/nvidia*). A machine without a C compiler takes programs that --build made elsewhere: FILE.so, and
+// FILE.so.2 and so on for ranks. --quick: a few small cases, to test this program. --only=fp8: nothing but the lines
+// for products of e4m3 on one GPU, for a table that lacks them.
 #include "tests/bench/calibrate_cases.h"
 #include "codegen/build.h"
 #include "codegen/codegen.h"

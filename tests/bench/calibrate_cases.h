@@ -1,4 +1,5 @@
-// What tests/bench/calibrate measures: one row a case. Each becomes a function that does the same action several times.
+// The cases that tests/bench/calibrate measures: one row a case. Each becomes a function that does the same action
+// several times.
 #ifndef TESTS_BENCH_CALIBRATE_CASES_H
 #define TESTS_BENCH_CALIBRATE_CASES_H
 #include "ir/machine/device_table.h"

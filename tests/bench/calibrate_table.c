@@ -87,8 +87,8 @@ static double both_ways(const Writer *w, const CaseList *l) {
     return share > 1 ? 1 : share < 0.05 ? 0.05 : share;
 }
 
-// What products keep beside the transfers of `fact` and `words`: T = Tc + (Tp - share Tc), where the transfers take Tc
-// and the products alone Tp.
+// The speed that products keep beside the transfers of `fact` and `words`: T = Tc + (Tp - share Tc), where the
+// transfers take Tc and the products alone Tp.
 static double beside(const CaseList *l, FactId fact, const char *words, double gap) {
     const Case *alone = calibrate_find(l, "alone"), *both = calibrate_find(l, "beside"), *transfer = NULL;
     for (int i = 0; i < l->cases.n; i++) {

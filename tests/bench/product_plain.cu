@@ -1,5 +1,5 @@
-// What surrounds the products of product.cu: numbers to multiply, and the epilogues as kernels of their own, 16 bytes
-// of each operand a thread.
+// The surroundings of the products of product.cu: numbers to multiply, and the epilogues as kernels of their own, 16
+// bytes of each operand a thread.
 
 __global__ void fill(bf16 *p, long long count, float scale, u32 seed) { // nearly normal, standard deviation `scale`
     for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < count; i += gridDim.x * blockDim.x) {

@@ -162,7 +162,7 @@ static void refuses_choices(const HdProgram *p, const char *file, const char *ed
     if (x) b->close(x);
 }
 
-// What one run has chosen another one runs, whatever its own cache, timing or heuristic says.
+// The choices of one run are those of another one, whatever its own cache, timing or heuristic says.
 void choices_of_a_file(void) {
     HdProgram p = with_gemms();
     char file[600], mine[20], theirs[20], quick[20];

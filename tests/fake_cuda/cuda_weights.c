@@ -57,7 +57,7 @@ static void kernels_make_the_hosts_bits(void) {
     p.backend->close(x);
 }
 
-// What a rank holds after the start: the same whether the device or the host made it.
+// The bytes of a rank after the start: the same whether the device or the host made it.
 static void ranks_hold_the_hosts_bits(void) {
     static unsigned char made[2][ARENA];
     HdBackend plain = hd_cuda_backend;

@@ -380,7 +380,7 @@ static void do_launch(void *d) {
         mix(l);
     }
 }
-// What came with a launch in a cluster, whose second argument is a block of bytes.
+// The arguments of a launch in a cluster, whose second argument is a block of bytes.
 static void log_cluster(const CuLaunch *c, CuFunction f, void **args) {
     const CuLaunchAttribute *a = c->attributes;
     const unsigned char *map = args[1];

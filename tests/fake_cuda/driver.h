@@ -1,11 +1,11 @@
-// What the files of the pretended driver share.
+// Declarations that the files of the pretended driver share.
 #ifndef TESTS_FAKE_CUDA_DRIVER_H
 #define TESTS_FAKE_CUDA_DRIVER_H
 #include "tests/fake_cuda/fake.h"
 #include "tests/simt/launch.h"
 #include <stdbool.h>
 
-// What only the stand-in for NCCL of tests/gpu/one_gpu uses.
+// Calls that only the stand-in for NCCL of tests/gpu/one_gpu uses.
 #include "tests/gpu/one_gpu/driver.h"
 #define FN(result, name, symbol, params) result fake_##name params __asm__(symbol);
 #include "tests/gpu/one_gpu/driver.def"

@@ -43,8 +43,8 @@ static char *preprocessed(const char *text) { // NULL: no C compiler, or not its
     unlink(path);
     return ok ? out : NULL;
 }
-// What compile.py said of a text is kept beside its libraries, in a file named by the text and by the files that decide
-// what becomes of it: starting Python takes longer than most kernels run. Mutants and lists are for compile.py.
+// The answer of compile.py to a text is kept beside its libraries, in a file named by the text and by the files that
+// decide what becomes of it: starting Python takes longer than most kernels run. Mutants and lists are for compile.py.
 static bool note_of(const char *text, const char *arch, const char *folder, char *path, size_t size) {
     static const char *const files[] = {"compile.py", "engine.h", "launch.h", "numbers.h", "ptx.h", "simt.h"};
     XXH64_hash_t h = XXH64(text, strlen(text), XXH64(arch, strlen(arch), 0));

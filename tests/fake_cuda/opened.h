@@ -1,4 +1,4 @@
-// What the scenarios of cuda_fake share: a program opened on the pretended libraries, and what it says.
+// Declarations that the scenarios of cuda_fake share: a program opened on the pretended libraries, and what it says.
 #ifndef TESTS_FAKE_CUDA_OPENED_H
 #define TESTS_FAKE_CUDA_OPENED_H
 #include "tests/fake_cuda/scenarios.h"

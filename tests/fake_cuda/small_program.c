@@ -44,7 +44,7 @@ static void big_launch(HdExec *x) {
     hd_cuda_launch(x, 0, 2, (HdGrid){1, 1, 1, 32, 2000, {0}}, 1, &at); // more shared memory than declared
 }
 
-// What a kernel with tensor maps takes: 128 bytes by value, blocks in clusters, much shared memory.
+// The arguments of a kernel with tensor maps: 128 bytes by value, blocks in clusters, much shared memory.
 size_t tiled_bytes = 128;
 static void tiled_region(HdExec *x) {
     static const _Alignas(64) unsigned char map[128] = {[0] = 1, [127] = 2};

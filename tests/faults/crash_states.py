@@ -65,7 +65,7 @@ class File:
 
 
 class Disk:
-    """Names now and names on the disk; a folder is None, a file a File. What is not synced is a list of changes in
+    """Names now and names on the disk; a folder is None, a file a File. Unsynced content is a list of changes in
     order."""
 
     def __init__(self, before, folder):

@@ -265,7 +265,7 @@ int mkdir(const char *path, mode_t mode) {
     return r;
 }
 
-// What becomes of a call that is to fail: true: nothing, for the reason in errno; else it does *n of its work.
+// The fate of a call that is to fail: true: nothing, for the reason in errno; else it does *n of its work.
 static bool refused(int code, size_t *n) {
     if (fault_mode == SHORT) {
         if (*n > 1) *n /= 2;

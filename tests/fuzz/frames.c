@@ -66,7 +66,7 @@ static void put_frame(Wire *w, Script *s) {
     w->out.count++;
 }
 
-// What is on its way once the script has said all; at most `frames` frames with a proof.
+// The frames on their way once the script has said all; at most `frames` frames with a proof.
 static void play(Wire *w, Script *s) {
     while (s->at < s->end) {
         switch (next(s) % 6) {

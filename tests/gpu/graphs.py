@@ -8,7 +8,7 @@ one `let`, with recompute none, Block.mlp.act and Block; with two GPUs or more a
 and zero3; and with --no-graph and --check. All programs of one number of ranks must write the same digest. Times: GPT-2
 124M, B=32 T=1024 and B=1 T=512, under none, step, unit and Block.attn + Block.mlp, in turns; and 2,000 steps of the
 example tiny under each of them, resumed in the middle, with the memory in use. One table at the end; exit status 1 when
-anything failed. What there is no time for is left out and named.
+anything failed. Cases without time are left out and named.
 """
 import argparse
 import json

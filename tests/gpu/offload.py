@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Offload on a GPU: the same bits whatever waits in host memory, what it costs, and what the link carries.
+"""Offload on a GPU: the same bits whatever is offloaded, what it costs, and what the link carries.
 
 usage: offload.py [BUILD] [--seconds=280] [--steps=12] [--no-times]
 
@@ -7,8 +7,8 @@ Needs heddlec and a C compiler there. Digests: a small GPT-2 with fractions 0, 0
 and Block.mlp.act, captured and not, all in one digest. Times: GPT-2 124M (B=32 T=1024) and Llama 1.24B (B=4 T=4096)
 with offload none, auto, half and all of Block: device and page-locked memory, step time, the predicted one, and the
 digest of the losses, which must be that of none. Link, with half: bytes by time of the copies of profiled steps,
-which run them one by one. One table at the end; exit status 1 when anything failed. What does not fit into the seconds
-is left out, and named.
+which run them one by one. One table at the end; exit status 1 when anything failed. Cases that do not fit into the
+seconds are left out, and named.
 """
 import argparse
 import json

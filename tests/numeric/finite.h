@@ -23,7 +23,7 @@ static double difference(Test *t, Eval *e, const Func *f, const Tensor *in, doub
     return (8 * (y[0] - y[1]) - (y[2] - y[3])) / (12 * step);
 }
 
-// What gives the differences: @eval, or with dropout, which it has not, @micro. Its masks stay the same.
+// The function that gives the differences: @eval, or with dropout, which it has not, @micro. Its masks stay the same.
 static inline const Func *differentiated(const Module *m) {
     const Func *micro = hd_func_find(m, "micro");
     for (const Op *o = micro->first; o; o = o->next)

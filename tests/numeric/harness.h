@@ -1,4 +1,4 @@
-// What the numeric tests share: failures, random numbers, running a function.
+// Declarations that the numeric tests share: failures, random numbers, running a function.
 #ifndef TESTS_NUMERIC_HARNESS_H
 #define TESTS_NUMERIC_HARNESS_H
 #include "ir/eval/eval.h"

@@ -262,8 +262,8 @@ static const HdFunc *find_func(const HdProgram *p, const char *name) {
     return NULL;
 }
 
-// What the evaluator runs: a copy of f whose gradients of attention read the o that the target returned, given as one
-// more argument behind `in` (bounds.def says why).
+// The function that the evaluator runs: a copy of f whose gradients of attention read the o that the target returned,
+// given as one more argument behind `in` (bounds.def says why).
 static Func *reference_of(OpProgram *r, const Func *f, const HdFunc *hf, Tensor *in) {
     Func *copy = hd_func_clone(r->m, f, hd_free_name(r->m, f->name));
     const Op *ret = hd_return(copy);

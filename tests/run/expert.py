@@ -4,7 +4,7 @@
 usage: expert.py ROOT HEDDLEC HEDDLE_OPT [--all]
 
 - For each mesh with the axis all schedules have one digest. In f32 the losses agree with one rank on the same global
-  batch to a relative 1e-6, the norms, which have the gradients of experts, to 1e-5. What the plan computes has the hash
+  batch to a relative 1e-6, the norms, which have the gradients of experts, to 1e-5. The plan's values have the hash
   of the plan of one rank.
 - Experts with a capacity drop as many choices as on one rank, and losses and norms agree as closely.
 - Initial parameters are those of one rank bit for bit, and the log counts as many.

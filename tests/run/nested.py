@@ -36,7 +36,7 @@ MODELS = dict(
     pairs=dict(units=("Pair", "Recall", "Attend", "Gate", "Half", "Tail", "Linear", "RMSNorm", "Embedding"),
                outer="Pair", recompute=("none", "auto", "Pair", "Recall", "Pair.far", "Gate"),
                offload=("Pair", "Attend"), sizes=("heads=2",)))
-# What decides the bits, and what must not change them.
+# Settings that decide the bits, and settings that must not change them.
 TRAIN = {"train.accumulate": (1, 1, 2, 3), "train.reduce": ("each", "each", "last"), "train.compute": ("f32", "bf16"),
          "train.clip": (0.5, 0), "train.products": ("separate", "merged"), "drop": (0.0, 0.1),
          "schedule.mesh.shard": (2, 2, 3, 4), "schedule.mesh.replicate": (1, 1, 2),
@@ -113,7 +113,7 @@ def compiles(c):
 # --- plans that keep less than they say
 
 def early(c, setting, bound):
-    """A plan that allows itself one more says one less. What is wrong, and whether it was refused: exactly if it uses
+    """A plan that allows itself one more says one less. The fault, and whether it was refused: exactly if it uses
     what it allowed itself, as another count of its text says."""
     plans = [compile_(c, {setting: n}, "--emit=plan") for n in (bound, bound + 1)]
     for done in plans:

@@ -112,7 +112,7 @@ def judge(plans, reports, figures):
             without = reports[p._replace(offload="none")]
             if p.offload != "none" and not isinstance(without, str):
                 figures["compared with offload none"] += 1
-                figures["fewer, with less made again"] += r["capture"]["regions"] < without["capture"]["regions"]
+                figures["fewer, with less recomputed"] += r["capture"]["regions"] < without["capture"]["regions"]
                 wrong += check_pair(p, r, without)
     return wrong
 

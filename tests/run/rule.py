@@ -6,7 +6,7 @@ usage: rule.py ROOT HEDDLEC [--quick] [--jobs=2] [--only=TEXT] [--keep=FOLDER] [
 A class is a model, with or without dropout, with the loss whole or in two chunks, with products separate or merged, a
 mesh, a compute dtype, a number of micro-batches, the order in which they and the ranks are added up (train.reduce) and
 an ownership (which parameters are one unit).
-Its programs differ in strategy, prefetch, live_grads, capture, recomputation, how much waits in host memory, in
+Its programs differ in strategy, prefetch, live_grads, capture, recomputation, how much is offloaded, in
 whether micro-batches overlap, in whether weight gradients have a stream of their own, in what gathered weights come
 from and in how the units are written. Half of them run
 with streams that are late at random. They run straight through, without graphs, or resumed from a checkpoint that

@@ -4,7 +4,7 @@
 usage: tensor.py ROOT HEDDLEC HEDDLE_OPT [--all]
 
 - For each mesh with the axis `tensor` all schedules, also those with offload, have one digest. In f32 the losses agree
-  with one rank on the same global batch to a relative 1e-6, the norms to 1e-5. What the plan computes has the hash of
+  with one rank on the same global batch to a relative 1e-6, the norms to 1e-5. The plan's values have the hash of
   the plan of one rank. One model has windows and dropout.
 - Initial parameters, which the digest shows where nothing is learnt, are those of one rank bit for bit.
 - A checkpoint of one mesh continues on the next one of a list, with ranks of the axis `tensor` alone, too: the losses

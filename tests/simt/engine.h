@@ -34,7 +34,7 @@ extern Index thread_index, block_index, block_size, grid_size; // of the thread 
 
 [[noreturn]] void fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-// Shared memory is addressed by 32 bits. What a launch asked for begins at its start.
+// Shared memory is addressed by 32 bits. The bytes that a launch asked for begin at its start.
 char *dynamic_shared();
 void *static_shared(const void *declaration, size_t bytes); // the block's variable of a declaration
 u32 shared_address(const void *p);
@@ -61,7 +61,7 @@ void together(u32 mask, Work *work, void *operands);
 extern int this_lane; // of the thread that runs
 inline int lane() { return this_lane; }
 
-// What the work of lanes is passed; each function is the work of an operation.
+// The arguments of the work of lanes; each function is the work of an operation.
 struct Shuffle { u64 in, out; int from; };
 struct Ballot { bool in; unsigned out; };
 struct Matrices { u32 at, r[4]; };
@@ -88,7 +88,7 @@ void copy_box(u32 to, const void *map, int a, int b, int c, int d, u32 barrier);
 void copy_box_to(u32 to, const void *map, int a, int b, int c, int d, u32 barrier, unsigned ranks);
 void fence_proxies();
 
-// What orders accesses of several blocks, for races.h
+// Order between accesses of several blocks, for races.h
 void fence();
 void atomic(const void *p, size_t bytes, bool acquires);
 

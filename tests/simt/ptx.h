@@ -1,5 +1,5 @@
 // PTX instructions that kernels name in asm statements, as functions: compile.py makes ptx_NAME of an instruction NAME,
-// with its operands in order. What is more than a line is in units.cc.
+// with its operands in order. Instructions of more than a line are in units.cc.
 #ifndef TESTS_SIMT_PTX_H
 #define TESTS_SIMT_PTX_H
 #include "tests/simt/simt.h"

@@ -6,11 +6,11 @@
 // that arrive at one mbarrier, the products of a warp. An actor's clock counts what it has let others know of. What
 // works beside the threads reads and writes when it is asked for: it may do so at any time from then on.
 //
-// What orders: barriers, __syncwarp, mbarriers, waits for copies and products, and between blocks a fence before an
-// atomic access of a place, and after another one's. Shuffles, ballots and matrix instructions do not (PTX ISA 8.8,
+// Order comes from: barriers, __syncwarp, mbarriers, waits for copies and products, and between blocks a fence before
+// an atomic access of a place, and after another one's. Shuffles, ballots and matrix instructions do not (PTX ISA 8.8,
 // chapter 8).
 //
-// What it cannot see: of more than 16 reads of a place that nothing orders only 16 are kept for the next write, the
+// Blind spots: of more than 16 reads of a place that nothing orders only 16 are kept for the next write, the
 // first ones and the last one; a thread's operands of a matrix instruction are read by the last lane that comes to it.
 #ifndef TESTS_SIMT_RACES_H
 #define TESTS_SIMT_RACES_H

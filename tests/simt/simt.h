@@ -1,4 +1,5 @@
-// What a kernel's text may name: the part of CUDA C++ that Heddle generates, on engine.h. Included before the text.
+// The names that a kernel's text may use: the part of CUDA C++ that Heddle generates, on engine.h. Included before the
+// text.
 #ifndef TESTS_SIMT_SIMT_H
 #define TESTS_SIMT_SIMT_H
 #include "tests/simt/engine.h"

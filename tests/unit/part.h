@@ -1,5 +1,5 @@
-// What takes long by nature is cut into seven parts: HEDDLE_TEST_PART=N in the environment has one of them run, as in
-// tests/run/part.py.
+// Tests that take long by nature are cut into seven parts: HEDDLE_TEST_PART=N in the environment has one of them run,
+// as in tests/run/part.py.
 #ifndef TESTS_UNIT_PART_H
 #define TESTS_UNIT_PART_H
 #include <stdlib.h>

@@ -259,7 +259,7 @@ static void run_op(Machine *x, const Op *o, uint64_t key) {
     if (workspace > 0) scribble(x, at, workspace);
 }
 
-// What the runtime reads after a function.
+// Bytes that the runtime reads after a function.
 static void read_state(Machine *x) {
     for (const Symbol *b = x->m->symbols; b; b = b->next)
         if (b->kind == SYM_BUFFER && !hd_has(&b->attrs, A_BUCKET) && !hd_has(&b->attrs, A_TRANSIENT))

@@ -1,6 +1,6 @@
 // For tests of state over shards: a program without functions, whose arena is plain memory, under many meshes and
-// strategies; its ranks, as threads; and what every element should be. What a rank holds, what comes out whole, and
-// what goes through checkpoints may depend on no mesh.
+// strategies; its ranks, as threads; and what every element should be. The parts that a rank holds, the values that
+// come out whole, and what goes through checkpoints may depend on no mesh.
 #ifndef TESTS_UNIT_STATE_RANKS_H
 #define TESTS_UNIT_STATE_RANKS_H
 #include "runtime/checkpoint/safetensors.h"

@@ -1,4 +1,4 @@
-// What hd_host_memory_free makes of the files of a kernel: a folder stands for the root of the file system.
+// The answer of hd_host_memory_free to the files of a kernel: a folder stands for the root of the file system.
 #include "runtime/base/host_memory.h"
 #include "tests/unit/check.h"
 #include <stdio.h>

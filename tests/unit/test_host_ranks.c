@@ -175,7 +175,7 @@ static void put(HdDtype d, void *at, int64_t i, double v) {
     else ((uint16_t *)at)[i] = (d == HD_BF16 ? hd_to_bf16 : hd_to_f16)((float)v);
 }
 
-// What rank `rank` brings: numbers whose sums need rounding.
+// The numbers of rank `rank`: numbers whose sums need rounding.
 static void *brings(int rank, int what, int64_t count) {
     uint32_t state = (uint32_t)(rank * 2 + what) * 2654435761u + 7u;
     char *data = calloc((size_t)count + 1, 8);

@@ -112,7 +112,7 @@ TEST(strangers_take_all_files) {
 
 // --- a rank that comes twice
 
-// What a rank does up to its greeting; then it ends.
+// The work of a rank up to its greeting; then it ends.
 static void greet_and_end(HdLaunch l, int rank) {
     char why[100], sealed[HD_SEALED];
     HdHello mine, theirs;

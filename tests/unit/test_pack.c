@@ -142,9 +142,9 @@ TEST(training) {
     CHECK(room.steps < MOST_STEPS);
 }
 
-// What several ranks add: weights gathered for each layer on both ways and gradients reduced, two of each live in turn,
-// beside the inputs of all layers, kept until their backward, and what one layer computes. Sizes in units of 3072
-// bytes, times of one layer.
+// The storages that several ranks add: weights gathered for each layer on both ways and gradients reduced, two of each
+// live in turn, beside the inputs of all layers, kept until their backward, and what one layer computes. Sizes in units
+// of 3072 bytes, times of one layer.
 TEST(sharded_training) {
     enum {
         LAYERS = 80,

@@ -34,7 +34,7 @@ typedef struct {
     int ranks, batch;
 } Run;
 
-// What a program starts with depends on how a parameter is declared.
+// The start values of a program depend on how a parameter is declared.
 static double initial(const Symbol *p, int64_t i) {
     const uint64_t h = mix(mix((uint64_t)hd_int(&p->attrs, A_INDEX, 0), (uint64_t)i), hash_text(p->name));
     const char *init = hd_word(&p->attrs, A_INIT, "");

@@ -1,5 +1,5 @@
 // recompute auto under a limit of device memory, against every choice there is: on small models each set of the ops
-// that may be made again is compiled, and what the search takes must be within 2 % of the fastest one that fits. Less
+// that may be recomputed is compiled, and what the search takes must be within 2 % of the fastest one that fits. Less
 // memory is never faster.
 #include "frontend/frontend.h"
 #include "passes/manager/manager.h"
@@ -46,7 +46,7 @@ static Func *trained(Module *m) {
     return f;
 }
 
-// Compiles every set of the ops that may be made again and take bytes or time.
+// Compiles every set of the ops that may be recomputed and take bytes or time.
 static void try_all(Module *m, Arena *a) {
     Func *f = trained(m);
     const Costs c = hd_recompute_costs(f, hd_recompute_open(f, true, a), true, a);
@@ -71,7 +71,7 @@ static void try_all(Module *m, Arena *a) {
     hd_trials_end(t);
 }
 
-// What the search takes for this limit.
+// The plan that the search takes for this limit.
 static Trial found(Module *m, int64_t limit, Arena *a) {
     const double slower = 0.025;
     PassCx cx = {.scratch = a};

@@ -82,7 +82,7 @@ static bool agrees(HdWorld *w) {
 
 TEST(agreement_is_on_the_lowest_failure) { all_good(agrees); }
 
-// What an agreement moves, whoever fails: a byte and a word a rank, and one text for all.
+// The bytes that an agreement moves, whoever fails: a byte and a word a rank, and one text for all.
 static _Atomic size_t moved;
 static HdWorld honest;
 

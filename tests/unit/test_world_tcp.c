@@ -161,8 +161,8 @@ TEST(failures_are_told_once) {
     }
 }
 
-// What the others had under way: nothing of their own. On rank 0, which says it, the first thread is then in the
-// gather, where alone it sleeps after `entering`.
+// The work that the others had under way: nothing of their own. On rank 0, which says it, the first thread is then in
+// the gather, where alone it sleeps after `entering`.
 static atomic_bool entering;
 
 static bool sleeps(void) { // the first thread of this process

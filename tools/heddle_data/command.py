@@ -15,9 +15,9 @@ from .tokenizer import tokenizer_of
 from .work import How, in_order
 
 ABOUT = """Text, JSON lines or parquet to shards of tokens for --data, files of tokens to another format, and a look at
-either. Documents end with a token of their own. What a file is follows from its content and its name: .txt and others
-are text, .jsonl, .ndjson and .json are JSON lines, also compressed (.gz, .zst); .npy, .bin (raw, of llm.c, of Megatron
-beside its .idx) hold tokens."""
+either. Documents end with a token of their own. The kind of a file follows from its content and its name: .txt and
+others are text, .jsonl, .ndjson and .json are JSON lines, also compressed (.gz, .zst); .npy, .bin (raw, of llm.c, of
+Megatron beside its .idx) hold tokens."""
 NOT_FOR_TOKENS = ("field", "split", "begin", "jobs")  # options of texts
 NOT_FOR_TEXTS = ("format",)
 

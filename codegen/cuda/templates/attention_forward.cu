@@ -201,7 +201,7 @@ struct AttTeam {
         att_your_turn(team);
         c++;
     }
-    // Adds up the team's own tiles, one or more, the last one first. Those outside of `whole` have keys that some of
+    // Adds up the team's own tiles, one or more, the last one first. Tiles outside of `whole` have keys that some of
     // its queries do not see. `row`: the first of the thread's; `ends`: the team needs its queries for no other tile.
     __device__ __forceinline__ void sum(float (&o)[ATT_D / 2], AttRows &r, AttSpan own, AttSpan whole, int row,
                                         bool ends) {

@@ -88,8 +88,8 @@ struct AttWalk { // one block's share of the work: `steps` tiles from row `first
     long long kept_stride[2];
 };
 
-// What the 128 threads that copy do. from(i, h): operand i (0 or 1) of the tiles of head h; of(h, row, at): the numbers
-// of a query to where they belong.
+// The work of the 128 threads that copy. from(i, h): operand i (0 or 1) of the tiles of head h; of(h, row, at): the
+// numbers of a query to where they belong.
 template <bool DQ, int ROWS, int TILE, int STAGES, class From, class Numbers>
 __device__ __forceinline__ void att_copy_all(const AttWalk &w, const AttSpace &m, const long long (&stride)[2],
                                              From from, Numbers of) {
@@ -108,7 +108,7 @@ __device__ __forceinline__ void att_copy_all(const AttWalk &w, const AttSpace &m
     }
 }
 
-// What a group of 128 threads does with its 64 rows.
+// The work of a group of 128 threads on its 64 rows.
 template <bool DQ, int ROWS, int TILE, int STAGES, bool AHEAD> struct AttGroup {
     const AttWalk &w;
     const AttSpace &m;
@@ -122,7 +122,7 @@ template <bool DQ, int ROWS, int TILE, int STAGES, bool AHEAD> struct AttGroup {
 
     __device__ __forceinline__ void submit_scores(int n) {
         u32 a = m.kept + (low - w.row) * 128;
-        if (ATT_HALVES) asm volatile("" : "+r"(a)); // descriptors are made again: they would take 32 registers
+        if (ATT_HALVES) asm volatile("" : "+r"(a)); // descriptors are recomputed: they would take 32 registers
         att_await(m.full + 8 * (n % STAGES), n / STAGES & 1);
         att_seen();
         att_begin();

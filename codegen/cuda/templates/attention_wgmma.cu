@@ -1,5 +1,5 @@
-// What the kernels of attention on Hopper share: barriers of shared memory, copies into it, and wgmma (sm_90a). Written
-// before this text: what attention_forward.cu, attention_hopper.cu or attention_ordered.cu names.
+// Helpers that the kernels of attention on Hopper share: barriers of shared memory, copies into it, and wgmma (sm_90a).
+// Written before this text: what attention_forward.cu, attention_hopper.cu or attention_ordered.cu names.
 typedef unsigned short att_t;
 typedef unsigned int u32;
 

@@ -111,7 +111,7 @@ template <class T, int V> struct Raw {
 #pragma unroll
         for (int i = 0; i < words; i++) w[i] = 0;
     }
-    // Tells the compiler that the words may have changed, so that values made from them are made again instead of being
+    // Tells the compiler that the words may have changed, so that values made from them are recomputed instead of being
     // kept: packed words are half the registers of the floats.
     __device__ __forceinline__ void forget() {
 #pragma unroll

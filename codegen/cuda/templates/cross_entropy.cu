@@ -3,8 +3,8 @@
 // onehot(target)). A block takes row after row. Its threads copy their own 16-byte vectors of the row into shared
 // memory (asynchronously: no registers, no barriers), scan them once for the largest logit and the sum of exponentials,
 // combine both over the block, and write the gradient from the same copies, each of which is replaced by that of the
-// block's next row as soon as it is used. So logits are read once and may be overwritten. What exceeds shared memory is
-// read a second time.
+// block's next row as soon as it is used. So logits are read once and may be overwritten. The part that exceeds shared
+// memory is read a second time.
 //
 // Written before this text by the compiler:
 //   CE_ROWS_KERNEL, CE_MEAN_KERNEL  names
@@ -12,7 +12,8 @@
 //   CE_VEC     elements of a vector; CE_THREADS  of a block
 //   CE_HELD    vectors of a thread in shared memory: CE_HELD * CE_THREADS * 16 bytes of dynamic shared memory
 //   CE_GRAD    1: with the gradient
-//   CE_WEIGHTED  1: with weights, of which a row whose target is CE_IGNORE has none. What has none needs no target.
+//   CE_WEIGHTED  1: with weights, of which a row whose target is CE_IGNORE has none. A row without weight needs no
+// target.
 //   CE_PARTS   what the sum over rows is divided by: CE_ROWS; 1 with weights
 // The rows kernel: grid (blocks, 1, 1), blocks <= CE_ROWS. The mean kernel: one block of 1024 threads.
 #ifndef CE_ONCE

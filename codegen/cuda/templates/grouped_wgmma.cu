@@ -6,7 +6,7 @@
 //
 // A cluster of two blocks takes two tiles at once, one below the other, and copies the second operand's once for both;
 // where a group has an odd number of tiles of rows, the last ones are taken side by side, and the first operand's rows
-// are copied once. A box of a map is 64 rows of 128 bytes, swizzled: 8 KiB. What is outside of an operand is zeroes.
+// are copied once. A box of a map is 64 rows of 128 bytes, swizzled: 8 KiB. Elements outside of an operand are zeroes.
 // Written before this text:
 //   GW_KERNEL            name
 //   GW_T, GW_OUT         types of the operands, of the result

@@ -1,4 +1,4 @@
-// What kernels on the tensor cores of sm_80 and later share: copies of 16 bytes into shared memory, operands of
+// Helpers that kernels on the tensor cores of sm_80 and later share: copies of 16 bytes into shared memory, operands of
 // mma.sync from there, and the instruction itself, in bf16 or f16 with sums in f32.
 #ifndef MMA_ONCE
 #define MMA_ONCE

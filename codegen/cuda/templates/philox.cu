@@ -19,7 +19,7 @@ __device__ __forceinline__ Words philox(unsigned k0, unsigned k1, unsigned c0, u
     return {{c0, c1, c2, c3}};
 }
 
-// What is the same for all elements of a sequence. `key`: a row of the table that the op random makes.
+// Words that are the same for all elements of a sequence. `key`: a row of the table that the op random makes.
 struct Draw {
     unsigned k0, k1, site, low, high;
 };

@@ -313,7 +313,7 @@ extern "C" __global__ void __launch_bounds__(256)
         w[SD_AT_KEPT + at] = own;
     }
 }
-// What y reads of the state that came in, times dy. Grid as SD_DX.
+// The share of the incoming state in y, times dy. Grid as SD_DX.
 extern "C" __global__ void __launch_bounds__(256)
     SD_CAME(const SD_T *dy, const SD_T *c, const int *starts, float *w) {
     enter();

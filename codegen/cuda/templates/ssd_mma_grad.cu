@@ -60,7 +60,7 @@ extern "C" __global__ void __launch_bounds__(128, 4)
 }
 
 namespace SC_SPACE {
-// What the warps of a block leave of a head, in shared memory: sums by position, and of the step.
+// The sums that the warps of a block leave of a head, in shared memory: sums by position, and of the step.
 struct Sums {
     float rows[4][STEP], cols[STEP], left[STEP], came[STEP]; // rows: parts of the sums of rows i, by the warp of rows j
     float dt[STEP], kept[4], both[4], keep; // both: <state, its gradient>

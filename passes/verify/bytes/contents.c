@@ -77,7 +77,7 @@ static void find_storages(Contents *r) {
         }
 }
 
-// What an access touches in its storage.
+// The bytes that an access touches in its storage.
 static Bytes touched(const Contents *r, const Op *o, const Access *x, Bytes *storage) {
     if (x->at == AT_WORKSPACE) {
         int64_t at = hd_int(&o->attrs, A_WORKSPACE_AT, 0);

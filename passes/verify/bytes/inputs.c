@@ -115,7 +115,7 @@ static void check_bound(PlanCheck *c, const Op *o, int64_t bound, int64_t below)
                       ll(below));
 }
 
-// What is known of all elements of a value. below -1: it is no index.
+// The bounds of all elements of a value. below -1: it is no index.
 typedef struct { int64_t below, also; } Integers;
 
 static void check_lookup(PlanCheck *c, const Op *o, int64_t bound, Integers x) {

@@ -1,7 +1,7 @@
 // Capture regions. A replay of a graph means what the text says if four things hold. The ends of regions are paired,
 // do not overlap and are on the main stream, whose work the graph takes the place of. A stream that works in a region
 // forks from the main stream inside it and joins it before its end; what it does before and after the region is ordered
-// by the main stream as well, since the graph does not run on that stream. What the function before left running
+// by the main stream as well, since the graph does not run on that stream. Work that the function before left running
 // (analysis/border.h) is before a region, too. An event is recorded and waited for in one region, or outside of all, or
 // its end in a region is external, also where the other end is in another function. A wait comes after its record in
 // program order, which is the order of issue (order.c). A region without an action is refused as well: its graph would

@@ -116,7 +116,7 @@ static bool step_names(const Symbol *step, AttrId as, const char *name) {
     return false;
 }
 
-// What the buffer is for, and in `what` that in words; N_PURPOSES: nothing that the step at hand knows of.
+// The purpose of the buffer, and in `what` that in words; N_PURPOSES: nothing that the step at hand knows of.
 static Purpose purpose_of(const Writes *w, const char **what) {
     const int part = w->c->part_of[w->buffer->id];
     if (part != N_PARTS) {

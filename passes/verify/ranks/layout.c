@@ -196,7 +196,7 @@ static void check_rule(PlanCheck *c, const BucketParts *k) {
                       k->symbol->name);
 }
 
-// All parameters of a bucket are frozen or none is. What is frozen has weights and nothing else.
+// All parameters of a bucket are frozen or none is. A frozen bucket has weights and nothing else.
 static void check_frozen(PlanCheck *c, const BucketParts *k, bool frozen) {
     static const int none[] = {PART_STATE, PART_GRAD, PART_SUM, PART_LEVEL, PART_COMPUTE};
     for (int i = 0; i < k->items.n; i++)

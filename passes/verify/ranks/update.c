@@ -167,7 +167,7 @@ static void all_counted_once(PlanCheck *c, const Op *o, const int *times) {
 // each rank owns experts.
 static Axes parts_over(const BucketParts *k) { return k->split | (k->own & HD_EXPERT_AXES); }
 
-// Those of buckets with elements: of the first one. One op counts squares of no others.
+// Squares of buckets with elements: of the first one. One op counts squares of no others.
 static Axes split_axes(const Flow *w) {
     int i = 0;
     while (i < w->c->n_buckets && !w->c->buckets[i].size) i++;

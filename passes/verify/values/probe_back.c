@@ -1,7 +1,8 @@
 // How a loss depends on every leaf of a probe, in one pass from the loss back, as autodiff goes: the change of the loss
 // for a change of a value follows from those of the results of the ops that read it. The derivatives of one op are
 // differences of its probe rule, with the operand moved by as much as it moves when all leaves do, so that a step is
-// neither lost in a large number nor large for a small one. What is not smooth has no derivative there (NaN).
+// neither lost in a large number nor large for a small one. A function that is not smooth has no derivative there
+// (NaN).
 #include "passes/verify/values/probe.h"
 #include <math.h>
 

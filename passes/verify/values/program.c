@@ -373,7 +373,7 @@ static void compare_gradients(Compare *x) {
                   true);
 }
 
-// What is known of products is of a batch: it finds no place in a function of one sequence.
+// Facts about products are of a batch: they find no place in a function of one sequence.
 static void compare_logits(Compare *x, AttrId of) {
     const Op *ret = hd_return(x->w.f);
     if (strcmp(returned_logits(&x->w), hash_of(x->is, of)) || ret->in[0]->type->dtype != TY_F32)

@@ -1,4 +1,4 @@
-// What a plan computes is what the model computes: the plan's functions have the terms of those of the tensor stage.
+// A plan computes what the model computes: the plan's functions have the terms of those of the tensor stage.
 #ifndef PASSES_VERIFY_VALUES_PROGRAM_H
 #define PASSES_VERIFY_VALUES_PROGRAM_H
 #include "ir/ir.h"

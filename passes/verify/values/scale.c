@@ -1,8 +1,8 @@
 // Scales: the loss that is stored is scaled like the loss whose gradient is computed, and the mean over ranks is taken
 // once [V21]. The loss depends on leaves: every cross_entropy, product and weight that its launches read. The gradient
 // that begins at each leaf must be the derivative of the stored loss, found by a probe (probe.h) that changes one leaf.
-// @eval, which stores the whole loss, shows whether each micro-batch stores its part of it. What a probe refutes is
-// wrong unless the values of the plan are proved (program.c). Where one number a value is not enough, as after a
+// @eval, which stores the whole loss, shows whether each micro-batch stores its part of it. A plan that a probe refutes
+// is wrong unless the values of the plan are proved (program.c). Where one number a value is not enough, as after a
 // softmax or a norm, the probe is mixed. The report lists what cannot be followed even then, such as attention.
 #include "passes/settings.h"
 #include "passes/verify/values/probe.h"
@@ -117,7 +117,7 @@ typedef struct {
 } Scales;
 enum { MOST_STEPS = 1 << 24 };
 
-// What another function of the step has kept, or this one: flow.c proves where it goes.
+// A value that another function of the step has kept, or this one: flow.c proves where it goes.
 static bool is_kept_loss(const Symbol *step, const Value *v) {
     while (v->def && v->def->n_in == 1 && hd_op_is(v->def, TRAIT_ALIAS)) v = v->def->in[0];
     return v->def && hd_op_is(v->def, TRAIT_SOURCE) && hd_step_keeps(step, hd_named(v->def, A_BUFFER)) == 0;
@@ -430,7 +430,7 @@ static void check_share(PlanCheck *c, const KeptLoss *micro, const KeptLoss *eva
     }
 }
 
-// What the micro-batches of a step keep of the loss, by segment; returns how many segments the step has.
+// The parts of the loss that the micro-batches of a step keep, by segment; returns how many segments the step has.
 static int check_training(PlanCheck *c, KeptLoss *kept) {
     const int last = hd_plan_last_micro(c);
     const Func *f;

@@ -4,7 +4,7 @@
 #include "passes/settings.h"
 #include "passes/verify/verify_plan.h"
 
-// What a step of each kind runs.
+// The functions that a step of each kind runs.
 static KindId step_of(KindId of) {
     if (of == KIND_EVAL || of == KIND_LOGITS || of == KIND_DECODE) return of;
     return of == KIND_MICRO || of == KIND_UPDATE ? KIND_TRAIN : KIND_NONE;
@@ -98,7 +98,7 @@ static void check_op(PlanCheck *c, const Attrs *train, const Op *o) {
     }
 }
 
-// What reads gradients divides by the scale of the loss: by what config @train says, once.
+// Readers of gradients divide by the scale of the loss: by what config @train says, once.
 static void check_loss_scale(PlanCheck *c, const Attrs *train, const Op *o) {
     const long long should = hd_int(train, A_LOSS_SCALE, 1), is = hd_int(&o->attrs, A_LOSS_SCALE, 1);
     if (is != should && hd_attr_allowed(hd_op_info(o->kind)->attrs, A_LOSS_SCALE))

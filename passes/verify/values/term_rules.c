@@ -175,7 +175,7 @@ static const Term *term_own_index(const Terms *t, const Op *o, int i, const Type
     return own_index(t, in[0], type->dim[0], hd_int(&o->attrs, A_ROWS, 0));
 }
 
-// What `x` counts by in the parts of a table of so many rows; NULL: it is not that.
+// The stride by which `x` counts in the parts of a table of so many rows; NULL: it is not that.
 static const Term *whole_index(const Terms *t, const Term *x, int64_t rows) {
     if (x->kind != OP_OWN_INDEX || rows % x->type->dim[0]) return NULL;
     const Term *same = own_index(t, x->of, x->type->dim[0], rows / x->type->dim[0]);
@@ -199,7 +199,8 @@ static const Term *term_embedding_grad(const Terms *t, const Op *o, int i, const
     return hd_term_plain(t, o->kind, 0, type, NULL, 2, (const Term *[]){in[0], index});
 }
 
-// What loss_part says of these logits and targets, by `parts`: the log of the sum of exp, and the logit of the target.
+// The results of loss_part for these logits and targets, by `parts`: the log of the sum of exp, and the logit of the
+// target.
 static void said_of(const Terms *t, const Term *logits, const Term *targets, int64_t parts, const Term **said) {
     const DType d = logits->type->dtype == TY_F64 ? TY_F64 : TY_F32;
     const int64_t cols = hd_type_cols(logits->type);

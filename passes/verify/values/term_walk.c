@@ -288,7 +288,7 @@ static void function_op(TermWalk *w, const Op *o) {
     }
 }
 
-// What an op computes and gives to the step.
+// The terms that an op computes and gives to the step.
 static void given_op(TermWalk *w, const Op *o) {
     const Term *in[HD_MAX_IN];
     const bool moves =

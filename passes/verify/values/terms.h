@@ -1,4 +1,4 @@
-// What a value is, as a term: an op, its attributes, its type and the terms of its operands. Terms that mean the same
+// Values as terms: an op, its attributes, its type and the terms of its operands. Terms that mean the same
 // numbers have one normal form (term_rules.c), whatever ops, kernels and buffers a stage has made of them. A term is
 // known by a hash of 128 bits of all that it is made of: two terms are one where their hashes are equal.
 #ifndef PASSES_VERIFY_VALUES_TERMS_H

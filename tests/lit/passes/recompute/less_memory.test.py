@@ -51,7 +51,8 @@ def descend(model, parts, least, ranks=False):
 
 def offloads():
     free, found = descend(LLAMA, (150, 116, 104, 100, 96, 90, 80), 7)
-    # What auto gives up to save memory is kept where there is room for it, in as many blocks as there is room for.
+    # Values that auto gives up to save memory are kept where there is room for it, in as many blocks as there is room
+    # for.
     assert seconds(found[150]) < seconds(found[104]) < seconds(free), [seconds(r) for r in found.values()]
     assert free["peak_bytes"] < found[104]["peak_bytes"] < found[150]["peak_bytes"]
     # Values are offloaded where that is faster than what else would be computed again, unless the schedule forbids it.
