@@ -152,9 +152,25 @@ int64_t hd_emit_result(Emit *e, const Op *o, int i) {
     return i ? hd_emit_place(e, o->out[i - 1]) : hd_emit_buffer(e, o, into, hd_int(&o->attrs, A_OFFSET, 0));
 }
 
+static int64_t comm_ranks(const Emit *e, const Op *o) {
+    const Mesh mesh = hd_mesh(e->m);
+    return hd_mesh_ranks(&mesh, hd_axes(&hd_named(o, A_COMM)->attrs, A_OVER));
+}
+
+int64_t hd_emit_moved(Emit *e, const Op *o) {
+    const Type *t = hd_result_type(o, 0);
+    const int64_t rows = hd_type_rows(t) / comm_ranks(e, o);
+    return hd_int(&o->attrs, A_CAPACITY, rows) * hd_type_cols(t);
+}
+
 Exchange hd_emit_exchange(Emit *e, const Op *o) {
     const Symbol *b = hd_named(o, A_BUFFER);
     const Type *part = !hd_gathers(o) ? hd_result_type(o, 0) : b ? b->type : o->in[0]->type;
+    if (hd_collective(o)->exchanges) {
+        Type t = *part;
+        t.dim[0] /= comm_ranks(e, o);
+        part = hd_type(e->m->cx, t.dtype, t.rank, t.dim);
+    }
     return (Exchange){.comm = hd_emit_comm(e, o),
                       .from = b ? hd_emit_buffer(e, o, b->name, 0) : hd_emit_place(e, o->in[0]),
                       .to = hd_emit_result(e, o, 0), .part = part};

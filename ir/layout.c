@@ -14,7 +14,8 @@ Axes hd_layout_axes(Layout l) {
 }
 
 const char *hd_layout_word(int at) {
-    return at == LAYOUT_SUM ? "sum" : at == LAYOUT_EVERY ? "every" : at == LAYOUT_ROUTED ? "routed" : NULL;
+    return at == LAYOUT_SUM ? "sum" : at == LAYOUT_EVERY ? "every" : at == LAYOUT_ROUTED ? "routed" :
+           at == LAYOUT_SENT ? "sent" : NULL;
 }
 
 const char *hd_layout_text(Arena *arena, Layout l) {

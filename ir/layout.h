@@ -5,7 +5,8 @@
 // Along an axis whose ranks own experts and read other sequences (axes.def: BOTH) the whole is what one rank computes
 // of its own sequences, and that is what is absent from a text. Every other layout there says what a rank has of all
 // ranks, one behind the other along the first dimension, which is as many times as long: `every` all of it; `routed`
-// the rows that belong to its experts; `sum` terms of a sum. A part along a dimension is one of a parameter, or of what
+// the rows that belong to its experts; `sum` terms of a sum; `sent` rows of its own tokens, for each rank or from
+// each. A part along a dimension is one of a parameter, or of what
 // is added over the sequences of all ranks, such as its gradient.
 #ifndef IR_LAYOUT_H
 #define IR_LAYOUT_H
@@ -17,9 +18,10 @@ enum { // along one axis; LAYOUT_SPLIT + d: split along dimension d
     LAYOUT_SUM = LAYOUT_SPLIT + HD_MAX_RANK,
     LAYOUT_EVERY,
     LAYOUT_ROUTED,
+    LAYOUT_SENT,
     LAYOUT_BITS = 4
 };
-_Static_assert(LAYOUT_ROUTED < 1 << LAYOUT_BITS && LAYOUT_BITS * N_AXES <= 32, "a layout is one word");
+_Static_assert(LAYOUT_SENT < 1 << LAYOUT_BITS && LAYOUT_BITS * N_AXES <= 32, "a layout is one word");
 
 static inline int hd_layout_at(Layout l, int axis) {
     return (int)(l >> LAYOUT_BITS * axis & ((1u << LAYOUT_BITS) - 1));
@@ -29,7 +31,7 @@ static inline bool hd_layout_splits(int at) { return at >= LAYOUT_SPLIT && at < 
 static inline bool hd_layout_stacks(int axis, int at) { return HD_EXPERT_AXES >> axis & 1 && at >= LAYOUT_SUM; }
 Layout hd_layout_with(Layout l, int axis, int at); // the same but for one axis
 Axes hd_layout_axes(Layout l);                     // along which it is not whole
-const char *hd_layout_word(int at);                 // sum, every, routed; NULL: another
+const char *hd_layout_word(int at);                 // sum, every, routed, sent; NULL: another
 const char *hd_layout_text(Arena *a, Layout l);    // "over {tensor: 0}"; "whole"
 // The type of the whole where a rank holds `part`; NULL: it exceeds what a type may be.
 const Type *hd_type_whole(Ctx *cx, const Type *part, Layout l, const Mesh *mesh);

@@ -5,7 +5,8 @@
 #include "ir/layout.h"
 #include "ir/shapes.h"
 
-enum { W = LAYOUT_WHOLE, P = LAYOUT_SPLIT, S = LAYOUT_SUM, E = LAYOUT_EVERY, R = LAYOUT_ROUTED };
+enum { W = LAYOUT_WHOLE, P = LAYOUT_SPLIT, S = LAYOUT_SUM, E = LAYOUT_EVERY, R = LAYOUT_ROUTED,
+       T = LAYOUT_SENT };
 
 typedef struct {
     const Op *o;
@@ -17,6 +18,9 @@ typedef struct {
 // Ops on the rows of a rank's experts.
 static const struct { OpKind kind; int n_in, in[5], out[4]; } routed[] = {
     {OP_DISPATCH, 1, {R}, {R, R, P, R}},
+    {OP_ROUTE, 1, {W}, {T, W, T}},
+    {OP_TAKE, 2, {W, T}, {T}},
+    {OP_COMBINE, 2, {T, W}, {W}},
     {OP_TAKE, 3, {E, R, R}, {R}},
     {OP_GROUPED, 3, {R, P, P}, {R}},
     {OP_GROUPED_GRAD, 3, {R, R, P}, {P}},
@@ -27,7 +31,7 @@ static const struct { OpKind kind; int n_in, in[5], out[4]; } routed[] = {
 
 bool hd_spread_on_rows(OpKind k) {
     for (size_t i = 0; i < sizeof routed / sizeof *routed; i++)
-        if (routed[i].kind == k) return k != OP_DISPATCH;
+        if (routed[i].kind == k) return k != OP_DISPATCH && k != OP_ROUTE;
     return false;
 }
 
@@ -35,6 +39,7 @@ static const char *text(const Spread *s, int at) {
     if (at == W) return "of one rank";
     if (at == S) return "a partial sum";
     if (at == E) return "of every rank";
+    if (at == T) return "sent between ranks";
     if (at == R) return "routed to the experts of a rank";
     return hd_internf(s->o->func->module->cx, "split along dimension %d", at - LAYOUT_SPLIT);
 }
@@ -49,6 +54,18 @@ static const char *all_out(const Spread *s, int at) {
     const int n = s->o->n_out + hd_has(&s->o->attrs, A_INTO);
     for (int i = 0; i < n; i++) s->out[i] = at;
     return NULL;
+}
+
+// The row of the table that suits the operands, or else the last one of the op on routed rows; -1: it has none.
+static int row_of(const Spread *s) {
+    int found = -1;
+    for (int i = 0; i < (int)(sizeof routed / sizeof *routed); i++) {
+        bool fits = routed[i].kind == s->o->kind && routed[i].n_in == s->o->n_in;
+        if (fits && routed[i].in[0] != T && routed[i].out[0] != T) found = i;
+        for (int k = 0; fits && k < s->o->n_in; k++) fits = s->in[k] == routed[i].in[k];
+        if (fits) return i;
+    }
+    return found;
 }
 
 static const char *spread_rows_of_experts(const Spread *s, int row) {
@@ -96,6 +113,8 @@ static const char *spread_moved(const Spread *s, const Symbol *comm) {
     const bool over = hd_axes(&comm->attrs, A_OVER) >> s->axis & 1;
     const int from = !over || does->gathers ? W : S;
     if (!s->o->n_in) return all_out(s, W);
+    if (over && does->exchanges && s->in[0] == T) return all_out(s, E);
+    if (over && does->exchanges && s->in[0] == S) return all_out(s, T);
     if (s->in[0] != from)
         return say(s, 0, hd_internf(s->o->func->module->cx, "%s takes what is %s there",
                                     hd_op_info(s->o->kind)->mnemonic, text(s, from)));
@@ -134,9 +153,10 @@ const char *hd_spread_experts(const Op *o, int axis, const int *in, int *out) {
     if (o->kind == OP_PARAM || o->kind == OP_GRAD) return spread_parameter(&s);
     if (o->kind == OP_OWN_INDEX) return spread_own_index(&s);
     if (comm) return spread_moved(&s, comm);
-    if (other < 0) return all_out(&s, W);
-    for (size_t i = 0; i < sizeof routed / sizeof *routed; i++)
-        if (routed[i].kind == o->kind && routed[i].n_in == o->n_in) return spread_rows_of_experts(&s, (int)i);
+    const int row = row_of(&s);
+    const bool routes = o->kind == OP_ROUTE && hd_axes(&o->attrs, A_OVER) >> axis & 1;
+    if (other < 0 && !routes) return all_out(&s, W);
+    if (row >= 0) return spread_rows_of_experts(&s, row);
     if (o->kind == OP_CAST) return spread_rounded(&s);
     if (o->kind == OP_RESHAPE) return spread_shape(&s);
     if (o->kind == OP_STORE || o->kind == OP_COPY) return all_out(&s, in[0]);

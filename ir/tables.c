@@ -106,12 +106,14 @@ int hd_names(const Attr *a, const char *const **names) {
 }
 
 static const CollectiveInfo collectives[N_OPS] = {
-#define GATHERS true
-#define SCATTERS false
+#define GATHERS true, false
+#define SCATTERS false, false
+#define EXCHANGES false, true
 #define COLLECTIVE(id, inverse, moves, sums, fact, name) [OP_##id] = {OP_##inverse, moves, sums},
 #include "ir/collectives.def"
 #undef GATHERS
 #undef SCATTERS
+#undef EXCHANGES
 };
 
 const CollectiveInfo *hd_collective(const Op *o) {

@@ -1,6 +1,7 @@
 // The type rules of mixtures of experts.
 #include "ir/type_rules.h"
 #include "ir/base/ints.h"
+#include "ir/mesh.h"
 #include "ir/shapes.h"
 
 static const char *integers(Rule *r, int operand, const char *what) {
@@ -58,6 +59,28 @@ const char *hd_rule_dispatch(Rule *r) {
     const int64_t rows = capacity < hd_ceil_div(run, all) ? capacity * all * runs : n;
     const Type *out[] = {vector(r, rows), IN(0), vector(r, experts), vector(r, rows)};
     for (int i = 0; i < 4 && !e; i++) e = hd_rule_give(r, out[i]);
+    return e;
+}
+
+const char *hd_rule_route(Rule *r) {
+    const Mesh mesh = hd_mesh(r->o->func->module);
+    const int64_t experts = hd_int(&r->o->attrs, A_EXPERTS, 0);
+    const int64_t ranks = hd_mesh_ranks(&mesh, hd_axes(&r->o->attrs, A_OVER));
+    const char *e = integers(r, 0, "the choices");
+    if (e) return e;
+    const int64_t tokens = hd_type_rows(IN(0)), most = hd_int(&r->o->attrs, A_CAPACITY, tokens);
+    Type by = *IN(0), slots = *IN(0), sent = *IN(0);
+    if (by.rank < 2) WRONG("route: choices are i32[.., k], not %s", TEXT(IN(0)));
+    if (experts < 1 || experts % ranks)
+        WRONG("route: %lld ranks cannot own equal parts of %lld experts", ll(ranks), ll(experts));
+    if (most < 1 || most > tokens) WRONG("route: capacity = %lld of %lld tokens", ll(most), ll(tokens));
+    by.rank--;
+    if (__builtin_mul_overflow(by.dim[0], ranks, &by.dim[0]) || tokens > INT32_MAX / ranks)
+        WRONG("route: %s has more rows for %lld ranks than an i32 counts", TEXT(IN(0)), ll(ranks));
+    sent.dim[0] = by.dim[0];
+    slots.dim[slots.rank - 1] = ranks;
+    const Type *out[] = {&by, &slots, &sent};
+    for (int i = 0; i < 3 && !e; i++) e = hd_rule_give(r, hd_type(r->cx, TY_I32, out[i]->rank, out[i]->dim));
     return e;
 }
 

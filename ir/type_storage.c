@@ -135,6 +135,13 @@ const char *hd_rule_collective(Rule *r) {
     if (wrong) return wrong;
     Mesh mesh = hd_mesh(r->o->func->module);
     int64_t ranks = hd_mesh_ranks(&mesh, hd_axes(&comm->attrs, A_OVER));
+    if (does->exchanges && (!t.rank || t.dim[0] % ranks))
+        WRONG("%s over %lld ranks of %s", name, ll(ranks), TEXT(buffer ? buffer->type : IN(0)));
+    if (does->exchanges) {
+        const int64_t rows = hd_type_rows(&t) / ranks, most = hd_int(&r->o->attrs, A_CAPACITY, rows);
+        if (most < 1 || most > rows) WRONG("%s moves %lld of %lld rows of each part", name, ll(most), ll(rows));
+        return hd_rule_give(r, buffer ? buffer->type : IN(0));
+    }
     if (!t.rank || (gather ? __builtin_mul_overflow(t.dim[0], ranks, &t.dim[0]) : t.dim[0] % ranks != 0))
         WRONG("%s over %lld ranks of %s", name, ll(ranks), TEXT(buffer ? buffer->type : IN(0)));
     if (!gather) t.dim[0] /= ranks;

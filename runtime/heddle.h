@@ -348,6 +348,9 @@ void hd_host_top_k(HdDtype dt, int64_t rows, int64_t n, int64_t k, const void *x
                    void *workspace);
 void hd_host_top_k_grad(HdDtype dt, int64_t rows, int64_t n, int64_t k, const void *dy, const int32_t *places,
                         void *dx);
+// n tokens, k choices of each
+void hd_host_route(int64_t n, int64_t k, int64_t experts, int64_t ranks, uint64_t own, int64_t capacity,
+                   const int32_t *index, int32_t *source, int32_t *slots, int32_t *sent);
 // n choices, k of a token; workspace: 2 * experts integers
 void hd_host_dispatch(int64_t n, int64_t k, int64_t experts, int64_t capacity, int64_t runs, int64_t rows,
                       const int32_t *index, int32_t *source, int32_t *slots, int32_t *counts, int32_t *choice,
@@ -355,7 +358,7 @@ void hd_host_dispatch(int64_t n, int64_t k, int64_t experts, int64_t capacity, i
 void hd_host_take(HdDtype dt, int64_t rows, int64_t n, int64_t cols, const void *x, const int32_t *index, void *y);
 // weight NULL: all are 1
 void hd_host_combine(HdDtype dt, int64_t rows, int64_t tokens, int64_t k, int64_t cols, const void *y,
-                     const int32_t *slots, const float *weight, void *out);
+                     const int32_t *slots, const float *weight, void *out, bool stepwise);
 void hd_host_combine_grad(HdDtype dt, int64_t rows, int64_t tokens, int64_t k, int64_t cols, const void *dout,
                           const void *y, const int32_t *slots, const float *weight, const int32_t *choice, void *dy,
                           float *dweight);
@@ -465,6 +468,8 @@ void hd_host_all_gather(HdExec *x, int comm, const void *part, void *whole, size
 // They fail, for the whole run, when the ranks do not all come for the same action or when a rank gives up. Rank r's
 // part is whole's part r summed over ranks r+1, r+2, ..., r, rounded to dt after each addition.
 void hd_host_reduce_scatter(HdExec *x, int comm, HdDtype dt, const void *whole, void *part, int64_t part_count);
+// The first `moved` bytes of part r of every rank's `whole`, on rank r, one part after another in the order of ranks.
+void hd_host_exchange(HdExec *x, int comm, const void *whole, void *parts, size_t part_bytes, size_t moved);
 // Likewise in f32, summed over ranks 0, 1, ... as hd_host_tree_sum adds.
 void hd_host_reduce_tree(HdExec *x, int comm, const void *whole, void *part, int64_t part_count);
 void hd_host_record(HdExec *x, int event); // in this run of the function
@@ -494,8 +499,10 @@ void hd_cuda_copy(HdExec *x, int stream, uint64_t d, uint64_t s, size_t bytes);
 void hd_cuda_all_gather(HdExec *x, int stream, int comm, HdDtype dt, uint64_t part, uint64_t whole, int64_t part_count);
 void hd_cuda_reduce_scatter(HdExec *x, int stream, int comm, HdDtype dt, uint64_t whole, uint64_t part,
                             int64_t part_count);
-// Rank r receives part r of every rank's `whole`, one after another in the order of ranks.
-void hd_cuda_exchange(HdExec *x, int stream, int comm, HdDtype dt, uint64_t whole, uint64_t parts, int64_t part_count);
+// Rank r receives the first `count` elements of part r of every rank's `whole`, in the order of ranks. Parts begin
+// `stride` elements after each other.
+void hd_cuda_exchange(HdExec *x, int stream, int comm, HdDtype dt, uint64_t whole, uint64_t parts, int64_t count,
+                      int64_t stride);
 void hd_cuda_record(HdExec *x, int stream, int event);
 void hd_cuda_wait(HdExec *x, int stream, int event);
 void hd_cuda_record_external(HdExec *x, int stream, int event); // in a region, for a wait outside of it

@@ -66,6 +66,24 @@ void hd_cuda_print_dispatch(Emit *e, const Op *o) {
                    device(e, o->out[1]), device(e, o->out[3]));
 }
 
+void hd_cuda_print_route(Emit *e, const Op *o) {
+    enum { FEW = 4096 };
+    const int64_t n = hd_type_rows(o->in[0]->type), k = hd_type_cols(o->in[0]->type),
+                  ranks = hd_type_cols(o->out[1]->type), experts = hd_int(&o->attrs, A_EXPERTS, 0),
+                  most = hd_int(&o->attrs, A_CAPACITY, n);
+    const unsigned threads = n > FEW ? 1024 : 256;
+    const char *name = hd_sprintf(e->a, "route_%lldx%lld_%lld_%lld_%lld", ll(n), ll(k), ll(experts), ll(ranks),
+                                  ll(most));
+    const char *text = hd_cuda_template(
+        e, "route",
+        hd_sprintf(e->a,
+                   "#define RO_KERNEL %s\n#define RO_N %lld\n#define RO_K %lld\n#define RO_OWNED %lld\n#define "
+                   "RO_RANKS %lld\n#define RO_CAPACITY %lld\n#define RO_THREADS %u\n",
+                   name, ll(n), ll(k), ll(experts / ranks), ll(ranks), ll(most), threads));
+    HD_CUDA_LAUNCH(e, o, name, text, ranks, 1, threads, 0, device(e, o->in[0]), hd_emit_own_part(e, o, 1),
+                   device(e, o->out[0]), device(e, o->out[1]), device(e, o->out[2]));
+}
+
 // --- rows
 
 static const char *narrow(int vec, int64_t cols) { return vec == 1 && cols % 2 == 0 ? "_narrow" : ""; }
@@ -101,24 +119,24 @@ static const char *combine_name(Emit *e, const char *base, const Value *y, const
                       ll(c->k), narrow(c->vec, c->cols));
 }
 
-static const char *combine_text(Emit *e, bool grad, const char *name, const Value *y, const Combined *c,
-                                bool weighted) {
+static const char *combine_text(Emit *e, bool grad, const char *name, const Value *y, const Combined *c, bool weighted,
+                                bool stepwise) {
     return hd_cuda_template(e, grad ? "combine_grad" : "combine",
                             hd_sprintf(e->a,
                                        "#define %s %s\n#define CO_T %s\n#define CO_ROWS %lld\n#define CO_TOKENS "
                                        "%lld\n#define CO_K %lld\n#define CO_COLS %lld\n#define CO_VEC %d\n#define "
-                                       "CO_WEIGHTED %d\n",
+                                       "CO_WEIGHTED %d\n#define CO_STEPWISE %d\n",
                                        grad ? "CO_GRAD" : "CO_KERNEL", name, type(y), ll(c->rows), ll(c->tokens),
-                                       ll(c->k), ll(c->cols), c->vec, weighted));
+                                       ll(c->k), ll(c->cols), c->vec, weighted, stepwise));
 }
 
 void hd_cuda_print_combine(Emit *e, const Op *o) {
     const Value *y = o->in[0];
-    const bool weighted = o->n_in > 2;
+    const bool weighted = o->n_in > 2, stepwise = hd_has(&o->attrs, A_STEPWISE);
     if (!hd_cuda_in_f32(e, o, y)) return;
     const Combined c = combined(o, y, o->in[1]);
-    const char *name = combine_name(e, weighted ? "combine" : "combine_sum", y, &c);
-    const char *text = combine_text(e, false, name, y, &c, weighted);
+    const char *name = combine_name(e, stepwise ? "combine_steps" : weighted ? "combine" : "combine_sum", y, &c);
+    const char *text = combine_text(e, false, name, y, &c, weighted, stepwise);
     HD_CUDA_LAUNCH(e, o, name, text, hd_ceil_div(c.tokens * c.cols, 256 * c.vec), 1, 256, 0, device(e, y),
                    device(e, o->in[1]), device(e, o->in[weighted ? 2 : 1]), device(e, o->out[0]));
 }
@@ -129,7 +147,7 @@ void hd_cuda_print_combine_grad(Emit *e, const Op *o) {
     const Combined c = combined(o, y, o->in[2]);
     const int64_t choices = c.tokens * c.k;
     const char *name = combine_name(e, "combine_grad", y, &c);
-    const char *text = combine_text(e, true, name, y, &c, true);
+    const char *text = combine_text(e, true, name, y, &c, true, false);
     HD_CUDA_LAUNCH(e, o, name, text, hd_ceil_div(choices > c.rows ? choices : c.rows, 8), 1, 256, 0,
                    device(e, o->in[0]), device(e, y), device(e, o->in[2]), device(e, o->in[3]), device(e, o->in[4]),
                    device(e, o->out[0]), device(e, o->out[1]));

@@ -19,12 +19,17 @@ void hd_cuda_print_tree_sum(Emit *e, const Op *o) {
                  hd_cuda_device(e, hd_emit_place(e, o->in[0])), hd_cuda_device(e, hd_emit_place(e, o->out[0])));
 }
 
+static void put_exchange(Emit *e, const Op *o, int comm, DType d, const char *from, const char *to, int64_t n,
+                         int64_t stride) {
+    hd_emit_line(e, o, "hd_cuda_exchange(x, %d, %d, %s, %s, %s, %lld, %lld);", hd_emit_stream(e, o), comm,
+                 hd_emit_dtype(d), from, to, ll(n), ll(stride));
+}
+
 // Every rank receives the parts that it adds up.
 static void put_reduce_tree(Emit *e, const Op *o, const Exchange *x) {
     const int64_t space = hd_emit_workspace(e, o), n = hd_type_count(x->part);
     const char *parts = hd_cuda_device(e, space < 0 ? 0 : space);
-    hd_emit_line(e, o, "hd_cuda_exchange(x, %d, %d, %s, %s, %s, %lld);", hd_emit_stream(e, o), x->comm,
-                 hd_emit_dtype(TY_F32), hd_cuda_device(e, x->from), parts, ll(n));
+    put_exchange(e, o, x->comm, TY_F32, hd_cuda_device(e, x->from), parts, n, n);
     const Mesh mesh = hd_mesh(e->m);
     put_tree_sum(e, o, hd_mesh_ranks(&mesh, hd_axes(&hd_named(o, A_COMM)->attrs, A_OVER)), n, parts,
                  hd_cuda_device(e, x->to));
@@ -71,6 +76,10 @@ void hd_cuda_print_collective(Emit *e, const Op *o) {
         return;
     }
     const char *from = hd_cuda_device(e, x.from), *to = hd_cuda_device(e, x.to);
+    if (hd_collective(o)->exchanges) {
+        put_exchange(e, o, x.comm, dtype, from, to, hd_emit_moved(e, o), n);
+        return;
+    }
     if (dtype != x.part->dtype) {
         const char *own = hd_sprintf(e->a, "%s + hd_own_part(x, %d, %lld)", to, x.comm, ll(bytes));
         if (n) hd_cuda_convert(e, o, x.part->dtype, dtype, false, n, bytes % 16 == 0, from, own);

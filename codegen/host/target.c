@@ -173,6 +173,14 @@ static void host_dispatch(Emit *e, const Op *o) {
                  workspace(e, o));
 }
 
+static void host_route(Emit *e, const Op *o) {
+    const int64_t n = hd_type_rows(o->in[0]->type);
+    hd_emit_line(e, o, "hd_host_route(%lld, %lld, %lld, %lld, %s, %lld, %s, %s, %s, %s);", ll(n),
+                 ll(hd_type_cols(o->in[0]->type)), ll(hd_int(&o->attrs, A_EXPERTS, 0)),
+                 ll(hd_type_cols(o->out[1]->type)), hd_emit_own_part(e, o, 1), ll(hd_int(&o->attrs, A_CAPACITY, n)),
+                 i32(e, in(e, o, 0)), i32(e, out(e, o, 0)), i32(e, out(e, o, 1)), i32(e, out(e, o, 2)));
+}
+
 static void host_take(Emit *e, const Op *o) {
     const Type *x = o->in[0]->type;
     no_f64(e, o);
@@ -189,8 +197,9 @@ static const char *combined(Emit *e, const Type *y, const Type *slots) {
 
 static void host_combine(Emit *e, const Op *o) {
     no_f64(e, o);
-    hd_emit_line(e, o, "hd_host_combine(%s, %s, %s, %s, %s);", combined(e, o->in[0]->type, o->in[1]->type),
-                 in(e, o, 0), i32(e, in(e, o, 1)), o->n_in > 2 ? f32(e, in(e, o, 2)) : "NULL", out(e, o, 0));
+    hd_emit_line(e, o, "hd_host_combine(%s, %s, %s, %s, %s, %s);", combined(e, o->in[0]->type, o->in[1]->type),
+                 in(e, o, 0), i32(e, in(e, o, 1)), o->n_in > 2 ? f32(e, in(e, o, 2)) : "NULL", out(e, o, 0),
+                 hd_has(&o->attrs, A_STEPWISE) ? "true" : "false");
 }
 
 static void host_combine_grad(Emit *e, const Op *o) {
@@ -371,6 +380,11 @@ static void host_collective(Emit *e, const Op *o) {
         from = hd_sprintf(e->a, "%s + hd_own_part(x, %d, %lld)", at(e, x.to), x.comm, ll(bytes));
         hd_emit_line(e, o, "hd_host_copy(%s, %s, %lld, %s, %s, false);", hd_emit_dtype(x.part->dtype),
                      hd_emit_dtype(to), ll(n), at(e, x.from), from);
+    }
+    if (hd_collective(o)->exchanges) {
+        hd_emit_line(e, o, "hd_host_exchange(x, %d, %s, %s, %lld, %lld);", x.comm, from, at(e, x.to), ll(bytes),
+                     ll(hd_emit_moved(e, o) * hd_dtype_bytes(to)));
+        return;
     }
     if (hd_has(&o->attrs, A_TREE)) {
         hd_emit_line(e, o, "hd_host_reduce_tree(x, %d, %s, %s, %lld);", x.comm, from, at(e, x.to), ll(n));

@@ -55,5 +55,6 @@ const char hd_prelude[] =
     "  graph step;\n"
     "  overlap_grads auto;\n"
     "  sequence = off;\n"
+    "  experts gather { bound = auto; }\n"
     "  logits = off;\n"
     "}\n";

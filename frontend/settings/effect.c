@@ -8,6 +8,7 @@
 typedef struct {
     const Attrs *schedule, *train;
     int64_t ranks, shards; // that read different sequences; that share a copy of the parameters
+    int64_t owners;        // that own other experts
     bool units, strategy;  // strategy: zero1 to zero3
     bool decays;           // a parameter does
 } Facts;
@@ -82,6 +83,15 @@ static const char *slower(const Facts *x) {
     return strcmp(listed->strs[0], "auto") ? "places are listed; it bounds what recompute auto chooses" : NULL;
 }
 
+static const char *transport(const Facts *x) {
+    return x->owners > 1 ? NULL : "each rank has all experts: mesh.expert is 1";
+}
+
+static const char *share_bound(const Facts *x) {
+    const char *why = transport(x);
+    return why || hd_has(x->schedule, A_TRANSPORT) ? why : "it is of experts = exchange and auto";
+}
+
 static const char *fp8(const Facts *x) {
     return hd_attr(x->train, A_FP8) ? NULL : "train.precision.fp8 names no modules";
 }
@@ -105,6 +115,7 @@ static const struct { AttrId setting; const char *(*why)(const Facts *); bool ra
     {A_LR_DECAY, wsd, false},     {A_LR_SHAPE, wsd, false},
     {A_LR_WARMUP, points, false},
     {A_WEIGHT_DECAY, decay, false},
+    {A_TRANSPORT, transport, true}, {A_SHARE_BOUND, share_bound, true},
     {A_EXCEPT, fp8, false},       {A_FP8_SCALE, fp8, false},
     {A_GATHER, gather, true},     {A_FP8_BACKWARD, fp8, false}, {A_FP8_WEIGHT_GRADS, fp8, false},
 };
@@ -113,7 +124,8 @@ void hd_effects_warn(Front *f, const Attrs *train, const Attrs *schedule) {
     const Mesh mesh = hd_mesh(f->module);
     const Attr *units = hd_attr(schedule, A_UNITS);
     Facts x = {.schedule = schedule, .train = train, .ranks = hd_mesh_readers(&mesh),
-                     .shards = hd_mesh_ranks(&mesh, HD_SPLIT_AXES), .units = units && units->n,
+                     .shards = hd_mesh_ranks(&mesh, HD_SPLIT_AXES),
+                     .owners = hd_mesh_ranks(&mesh, HD_EXPERT_AXES), .units = units && units->n,
                      .strategy = !is(schedule, A_FSDP, "none")};
     for (const Symbol *p = f->module->symbols; p; p = p->next)
         x.decays |= hd_has(&p->attrs, A_DECAY) && !hd_has(&p->attrs, A_FROZEN);

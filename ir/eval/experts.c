@@ -1,5 +1,6 @@
 // The meaning of mixtures of experts: choices, rows by index, products by groups of rows.
 #include "ir/eval/rules.h"
+#include "ir/mesh.h"
 #include "ir/shapes.h"
 #include <math.h>
 
@@ -52,6 +53,31 @@ const char *hd_eval_dispatch(Eval *e HD_UNUSED, const Op *o, const Tensor *in, T
     return NULL;
 }
 
+const char *hd_eval_route(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
+    const Mesh mesh = hd_mesh(e->module);
+    const Axes over = hd_axes(&o->attrs, A_OVER);
+    const int64_t n = hd_type_rows(in[0].type), k = hd_type_cols(in[0].type), ranks = hd_type_cols(out[1].type),
+                  own = hd_mesh_number(&mesh, over, e->rank), m = hd_int(&o->attrs, A_EXPERTS, 0) / ranks,
+                  most = hd_int(&o->attrs, A_CAPACITY, n);
+    for (int64_t i = 0; i < n * ranks; i++) out[0].data[i] = -1;
+    for (int64_t i = 0; i < n * ranks * k; i++) out[2].data[i] = -1;
+    for (int64_t r = 0; r < ranks; r++)
+        for (int64_t i = 0, row = r * n; i < n; i++) {
+            double *slot = &out[1].data[i * ranks + (r + 2 * ranks - own - 1) % ranks];
+            bool goes = false;
+            for (int64_t j = 0; j < k; j++) {
+                const double g = in[0].data[i * k + j];
+                goes |= g >= (double)(r * m) && g < (double)((r + 1) * m);
+            }
+            *slot = !goes ? -1 : row < r * n + most ? (double)row : -2;
+            if (*slot < 0) continue;
+            out[0].data[row] = (double)i;
+            for (int64_t j = 0; j < k; j++) out[2].data[row * k + j] = in[0].data[i * k + j];
+            row++;
+        }
+    return NULL;
+}
+
 const char *hd_eval_take(Eval *e HD_UNUSED, const Op *o, const Tensor *in, Tensor *out) {
     if (hd_has(&o->attrs, A_PARTS)) return hd_eval_take_parts(in, out), NULL;
     const int64_t cols = hd_type_cols(in[0].type), rows = hd_type_rows(in[0].type), n = hd_type_count(in[1].type);
@@ -61,7 +87,22 @@ const char *hd_eval_take(Eval *e HD_UNUSED, const Op *o, const Tensor *in, Tenso
     return NULL;
 }
 
-const char *hd_eval_combine(Eval *e HD_UNUSED, const Op *o, const Tensor *in, Tensor *out) {
+// As a sum over ranks is rounded; a slot of -2 is of a row that was not sent.
+static void combine_stepwise(const Eval *e, const Tensor *in, Tensor *out) {
+    const int64_t cols = hd_type_cols(in[0].type), rows = hd_type_rows(in[0].type), n = hd_type_count(in[1].type),
+                  k = hd_type_cols(in[1].type);
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t c = 0; c < cols; c++) {
+            const double slot = in[1].data[i];
+            double *y = &out->data[i / k * cols + c];
+            if (slot == -2) *y = (double)NAN;
+            if (inside(slot, rows)) *y += in[0].data[(int64_t)slot * cols + c];
+            if (e->mode != EVAL_EXACT) *y = hd_round(out->type->dtype, *y);
+        }
+}
+
+const char *hd_eval_combine(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
+    if (hd_has(&o->attrs, A_STEPWISE)) return combine_stepwise(e, in, out), NULL;
     const int64_t cols = hd_type_cols(in[0].type), rows = hd_type_rows(in[0].type), n = hd_type_count(in[1].type),
                   k = hd_type_cols(in[1].type);
     for (int64_t i = 0; i < n; i++)

@@ -2,6 +2,7 @@
 // read every rank of its group: nothing writes during that op.
 #include "ir/eval/rules.h"
 #include "ir/mesh.h"
+#include "ir/shapes.h"
 
 typedef struct { Mesh mesh; Axes over; int n, mine; } Group; // `mine`: which of its n ranks this one is
 
@@ -76,6 +77,16 @@ const char *hd_eval_reduce_scatter(Eval *e, const Op *o, const Tensor *in HD_UNU
         }
         out->data[k] = sum;
     }
+    return NULL;
+}
+
+const char *hd_eval_exchange(Eval *e, const Op *o, const Tensor *in HD_UNUSED, Tensor *out) {
+    Group g;
+    if (!group_of(e, o, &g)) return wrong_group(e, o);
+    const int64_t part = hd_type_count(out->type) / g.n, rows = hd_type_rows(out->type) / g.n,
+                  moved = part / rows * hd_int(&o->attrs, A_CAPACITY, rows);
+    for (int i = 0; i < g.n; i++)
+        memcpy(out->data + i * part, source(member(e, &g, i), o) + g.mine * part, sizeof(double) * (size_t)moved);
     return NULL;
 }
 

@@ -1,6 +1,7 @@
 // The cost column of ops.def: one rule per name. A multiplication and an addition count as two operations; ops.def says
 // what exp, tanh and the like count; attention counts the pairs of positions that see each other: half when causal.
 #include "ir/machine/cost.h"
+#include "ir/mesh.h"
 #include "ir/optimizer.h"
 #include "ir/shapes.h"
 #include "ir/ssd.h"
@@ -101,6 +102,12 @@ static Cost cost_ssd(const Op *o) {
 // Bytes that cross the link of one rank: what it receives from the others, which equals what it sends.
 static Cost cost_comm(const Op *o) {
     const Type *from = o->n_in ? o->in[0]->type : hd_named(o, A_BUFFER)->type, *to = hd_result_type(o, 0);
+    if (hd_collective(o)->exchanges) {
+        const Mesh mesh = hd_mesh(o->func->module);
+        const double ranks = (double)hd_mesh_ranks(&mesh, hd_axes(&hd_named(o, A_COMM)->attrs, A_OVER));
+        const double all = (double)hd_type_rows(to) / ranks, rows = (double)hd_int(&o->attrs, A_CAPACITY, (int64_t)all);
+        return (Cost){0, (double)hd_type_bytes(to) / ranks * (ranks - 1) * rows / all};
+    }
     const int64_t row = hd_has(&o->attrs, A_SCALES) ? hd_int(&o->attrs, A_QUANTIZED, 1) : 1; // a scale for each
     double more = (double)(hd_type_count(to) - hd_type_count(from) / row), bytes = (double)hd_dtype_bytes(to->dtype);
     return more < 0 ? (Cost){-more, -more * bytes} : (Cost){0, more * bytes};

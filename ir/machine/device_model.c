@@ -3,6 +3,7 @@
 // Between two points of a curve the logarithm of the time is linear in the logarithm of the size, and likewise between
 // two curves. Before the first point the time is that of the first; after the last one it grows in proportion.
 #include "ir/machine/device_model.h"
+#include "ir/mesh.h"
 #include "ir/machine/cost.h"
 #include "ir/machine/device_table.h"
 #include "ir/shapes.h"
@@ -174,6 +175,8 @@ static double bytes_read(const Op *o) {
 }
 
 int64_t hd_collective_ranks(const Op *o) {
+    const Mesh mesh = hd_mesh(o->func->module);
+    if (hd_collective(o)->exchanges) return hd_mesh_ranks(&mesh, hd_axes(&hd_named(o, A_COMM)->attrs, A_OVER));
     const double to = (double)hd_type_count(hd_result_type(o, 0));
     const double from = (double)hd_type_count(o->n_in ? o->in[0]->type : hd_named(o, A_BUFFER)->type);
     return (int64_t)((from < to ? to / from : from / to) + 0.5);

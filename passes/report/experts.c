@@ -1,6 +1,7 @@
 // Mixtures of experts, in both forms of the report: what the parameters of grouped products take of a rank's memory,
 // and the dispatched rows that wait for the backward pass in it.
 #include "passes/report/facts.h"
+#include "passes/settings.h"
 #include "ir/base/ints.h"
 #include <string.h>
 
@@ -68,8 +69,22 @@ static int64_t kept_rows(const Func *f, Arena *a) {
     return bytes;
 }
 
+// How tokens travel, where schedule.experts is exchange or auto.
+static void find_transport(const Module *m, Experts *x) {
+    const Attrs *schedule = hd_settings(m, "schedule");
+    const Attr *moved = hd_attr(schedule, A_MOVED);
+    if (!moved || moved->n != 2) return;
+    const bool set = !strcmp(hd_word(schedule, A_TRANSPORT, ""), "exchange");
+    x->gathered = moved->ints[0], x->moved = moved->ints[1];
+    x->exchanged = set || x->moved < x->gathered;
+    x->why = set            ? "schedule.experts = exchange"
+             : x->exchanged ? "an exchange moves fewer bytes"
+                            : "an exchange with this bound moves no fewer bytes";
+}
+
 void hd_report_experts(const Module *m, Facts *r, Arena *a) {
     bool *known = HD_NEWN(a, bool, m->n_symbols + 1);
+    find_transport(m, &r->experts);
     for (const Func *f = m->funcs; f; f = f->next) {
         if (f->is_kernel || hd_kind(&f->attrs) != KIND_MICRO) continue;
         for (const Op *o = f->first; o; o = o->next) {
@@ -95,7 +110,12 @@ void hd_report_experts_json(const Facts *r, Out *o) {
     for (int c = 0, n = 0; c < N_CLASSES; c++)
         if (r->experts.bytes[c])
             hd_put_json(o, "%s\"%s\": %lld", n++ ? ", " : "", hd_report_class_text[c], ll(r->experts.bytes[c]));
-    hd_puts(o, "}},\n");
+    hd_puts(o, "}");
+    if (r->experts.gathered)
+        hd_put_json(o, ", \"transport\": \"%s\", \"why\": \"%s\", \"gathered_bytes\": %lld, \"moved_bytes\": %lld",
+                    r->experts.exchanged ? "exchange" : "gather", r->experts.why, ll(r->experts.gathered),
+                    ll(r->experts.moved));
+    hd_puts(o, "},\n");
 }
 
 void hd_report_experts_text(const Facts *r, Out *o) {
@@ -104,4 +124,10 @@ void hd_report_experts_text(const Facts *r, Out *o) {
     for (int c = 0; c < N_CLASSES; c++)
         if (r->experts.bytes[c]) hd_show(o, " %lld of %s,", ll(r->experts.bytes[c]), hd_report_class_text[c]);
     hd_show(o, " and their rows %lld while they wait for the backward pass\n", ll(r->experts.rows));
+    if (r->experts.gathered)
+        hd_show(o,
+                "tokens: a rank receives %lld bytes of them in a micro-batch by %s (%s), and %lld if they are "
+                "gathered\n",
+                ll(r->experts.moved), r->experts.exchanged ? "exchange" : "a gather", r->experts.why,
+                ll(r->experts.gathered));
 }

@@ -54,8 +54,14 @@ enum { HD_POOL_DEPTHS = 4 };
 typedef struct { int64_t prefetch, planned, in_use[HD_POOL_DEPTHS], two, positions; } Pools;
 
 // Of grouped products: elements of their parameters on all ranks; bytes of one rank that persist for these, by class,
-// and those of dispatched rows that one micro-batch keeps for its backward pass.
-typedef struct { int64_t parameters, bytes[N_CLASSES], rows; } Experts;
+// and those of dispatched rows that one micro-batch keeps for its backward pass. gathered, moved: what a rank receives
+// of tokens in a micro-batch if they are gathered, and as they travel; 0: nobody asked for an exchange. exchanged: they
+// travel by one, and `why`.
+typedef struct {
+    int64_t parameters, bytes[N_CLASSES], rows, gathered, moved;
+    bool exchanged;
+    const char *why;
+} Experts;
 
 typedef struct {
     int64_t peak, bound, persistent, pinned, classes[N_CLASSES];

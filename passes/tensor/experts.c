@@ -15,6 +15,7 @@
 // rank's experts is added over the tokens of all ranks by the product that makes it. So no collective sums it over the
 // axis, and its divisor is that of the loss alone.
 #include "ir/base/ints.h"
+#include "ir/shapes.h"
 #include "passes/settings.h"
 #include "passes/tensor/partition.h"
 #include <string.h>
@@ -37,6 +38,113 @@ static Value *moved(Partition *p, const Op *at, OpKind k, Value *x, int to) {
     p->collectives++;
     known = hd_partition_slot(p, &p->whole, x);
     return *known = y;
+}
+
+// --- an exchange
+
+static const Value *rows_of(const Partition *p, const Value *v) { return *hd_partition_slot(p, (ByValue *)&p->by, v); }
+
+static void follow(Partition *p, const Value *v, const Value *by) {
+    *hd_partition_slot(p, &p->by, v) = (Value *)(uintptr_t)by;
+}
+
+// What a rank receives of x, one part for each other rank.
+static void count_bytes(Partition *p, const Value *x, const Value *by, bool whole) {
+    const int64_t all = hd_type_bytes(x->type) * (p->mesh.size[p->axis] - 1);
+    const int64_t tokens = by ? hd_type_count(by->type) : 1;
+    if (hd_kind(&p->f->attrs) != KIND_MICRO) return;
+    p->moved += by && !whole ? all / tokens * hd_int(&by->def->attrs, A_CAPACITY, tokens) : all;
+    p->gathered += all;
+}
+
+static Value *build(Partition *p, const Op *at, OpKind k, Value *a, Value *b, const Attrs *as, const Type *t,
+                    int layout) {
+    Value *v = hd_partition_build(p, at, k, a, as, t, layout);
+    Value *in[] = {a, b};
+    if (b) v->def->in = hd_alloc(p->m->cx->arena, sizeof in), memcpy(v->def->in, in, sizeof in), v->def->n_in = 2;
+    return v;
+}
+
+static Value *reshaped(Partition *p, const Op *at, Value *v, const Type *t) {
+    if (v->type == t) return v;
+    return build(p, at, OP_RESHAPE, v, NULL, NULL, t, hd_layout_at(v->layout, p->axis));
+}
+
+static const Type *as_rows(Partition *p, const Type *like, int64_t cols) { // the leading axes of `like`
+    Type t = *like;
+    t.dim[t.rank++] = cols;
+    return hd_type(p->m->cx, like->dtype, t.rank, t.dim);
+}
+
+static Value *exchanged(Partition *p, const Op *at, Value *x, const Value *by, bool whole, int to) {
+    Attrs as = {0};
+    hd_set_word(p->m->cx, &as, A_COMM, p->comm->name);
+    const int64_t most = hd_int(&by->def->attrs, A_CAPACITY, 0);
+    if (most && !whole) hd_set_int(p->m->cx, &as, A_CAPACITY, most);
+    p->collectives++;
+    return build(p, at, OP_EXCHANGE, x, NULL, &as, x->type, to);
+}
+
+// The rows of x whose tokens have a choice among the experts of a rank, on that rank. NULL after an error.
+static Value *send(Partition *p, const Op *at, Value *x, const Value *by) {
+    Value **known = hd_partition_slot(p, &p->whole, x);
+    if (*known && rows_of(p, *known) == by) return *known;
+    if (hd_type_rows(x->type) != hd_type_count(by->type) || !hd_dtype_is_float(x->type->dtype)) {
+        hd_error(p->m->cx, at->span, "%s is no row for each of the %lld tokens that travel by exchange: set "
+                 "schedule.experts = gather", hd_type_text(p->m->cx, x->type), ll(hd_type_count(by->type)));
+        return NULL;
+    }
+    count_bytes(p, x, by, false);
+    const Type *t = hd_type_with(p->m->cx, x->type->dtype, as_rows(p, by->type, hd_type_cols(x->type)));
+    Value *y = build(p, at, OP_TAKE, x, (Value *)(uintptr_t)by, NULL, t, LAYOUT_SENT);
+    y = reshaped(p, at, exchanged(p, at, y, by, false, LAYOUT_EVERY), x->type);
+    follow(p, y, by);
+    *hd_partition_slot(p, &p->whole, x) = y;
+    return y;
+}
+
+// The terms of each token's sum, back on its rank and added as a reduce-scatter adds them.
+static Value *receive(Partition *p, const Op *at, Value *x, const Value *by) {
+    Value **known = hd_partition_slot(p, &p->whole, x), *slots = by->def->out[1];
+    if (*known) return *known;
+    count_bytes(p, x, by, false);
+    const int64_t cols = hd_type_cols(x->type), rows[] = {hd_type_rows(x->type), cols};
+    Attrs as = {0};
+    hd_set_flag(p->m->cx, &as, A_STEPWISE);
+    Value *y = exchanged(p, at, x, by, false, LAYOUT_SENT);
+    y = reshaped(p, at, y, hd_type(p->m->cx, x->type->dtype, 2, rows));
+    const Type *t = hd_type_with(p->m->cx, x->type->dtype, as_rows(p, by->type, cols));
+    y = reshaped(p, at, build(p, at, OP_COMBINE, y, slots, &as, t, LAYOUT_WHOLE), x->type);
+    *hd_partition_slot(p, &p->whole, x) = y;
+    return y;
+}
+
+// Choices of all ranks among the experts of this one; where an exchange moves fewer bytes, only the tokens with such.
+static Value *choices(Partition *p, Op *o, int64_t experts) {
+    Ctx *cx = p->m->cx;
+    const Type *t = o->in[0]->type;
+    const int64_t tokens = hd_type_rows(t), k = hd_type_cols(t), ranks = p->mesh.size[p->axis];
+    const int64_t share = hd_ceil_div(tokens * (k < ranks ? k : ranks) * p->bound, ranks * 100);
+    if (!p->bound || (share >= tokens && !p->always) || t->rank < 2) {
+        count_bytes(p, o->in[0], NULL, true);
+        return moved(p, o, OP_ALL_GATHER, o->in[0], LAYOUT_EVERY);
+    }
+    Op *r = hd_op_new(p->f, OP_ROUTE, 1, o->in);
+    r->loc = o->loc, r->span = o->span;
+    hd_set_int(cx, &r->attrs, A_EXPERTS, experts);
+    hd_set_axes(cx, &r->attrs, A_OVER, 1u << p->axis);
+    if (share < tokens) hd_set_int(cx, &r->attrs, A_CAPACITY, share);
+    Type slots = *t;
+    slots.dim[slots.rank - 1] = ranks;
+    const Type *types[] = {hd_type(cx, TY_I32, t->rank - 1, t->dim), hd_type(cx, TY_I32, slots.rank, slots.dim), t};
+    hd_set_results(r, 3, types);
+    for (int i = 0; i < 3; i++)
+        r->out[i]->layout = hd_layout_with(o->in[0]->layout, p->axis, i == 1 ? LAYOUT_WHOLE : LAYOUT_SENT);
+    hd_insert_before(o, r);
+    count_bytes(p, o->in[0], r->out[0], true);
+    Value *all = exchanged(p, o, r->out[2], r->out[0], true, LAYOUT_EVERY);
+    follow(p, all, r->out[0]);
+    return all;
 }
 
 // --- where routing begins
@@ -82,13 +190,14 @@ static bool route(Partition *p, Op *o) {
         return hd_error(cx, o->span, "dispatch of %s has %lld experts, which do not divide by the %lld ranks along %s: "
                         "take a number of ranks that divides them", o->loc.path ? o->loc.path : "the model",
                         ll(experts), ll(ranks), hd_axis_name(p->axis));
-    Value *all = moved(p, o, OP_ALL_GATHER, o->in[0], LAYOUT_EVERY);
+    Value *all = choices(p, o, experts);
     Attrs as = {0};
     hd_set_axes(cx, &as, A_OVER, 1u << p->axis);
     hd_set_int(cx, &as, A_ROWS, experts / ranks);
     hd_set_flag(cx, &as, A_ROUTED);
     keep_own(p, o);
     o->in[0] = hd_partition_build(p, o, OP_OWN_INDEX, all, &as, all->type, LAYOUT_ROUTED);
+    follow(p, o->in[0], rows_of(p, all));
     if (hd_has(&o->attrs, A_CAPACITY)) hd_set_int(cx, &o->attrs, A_RUNS, ranks);
     hd_set_int(cx, &o->attrs, A_EXPERTS, experts / ranks);
     return true;
@@ -103,24 +212,40 @@ static const char *lay_out(const Partition *p, const Op *o, int *out) {
     return hd_spread(o, p->axis, in, out);
 }
 
+static Value *gather(Partition *p, const Op *at, Value *x) {
+    if (!*hd_partition_slot(p, &p->whole, x)) count_bytes(p, x, NULL, true);
+    return moved(p, at, OP_ALL_GATHER, x, LAYOUT_EVERY);
+}
+
+static Value *complete(Partition *p, const Op *at, Value *x) {
+    const Value *by = rows_of(p, x);
+    if (by) return receive(p, at, x, by);
+    if (!*hd_partition_slot(p, &p->whole, x)) count_bytes(p, x, NULL, true);
+    return moved(p, at, OP_REDUCE_SCATTER, x, LAYOUT_WHOLE);
+}
+
 // A partial sum is completed by the first op that reads it. A value of one rank is gathered, operand by operand, until
 // the rule of an op on rows of experts accepts the rest.
 static bool lay_out_op(Partition *p, Op *o) {
     int out[HD_MAX_IN];
     bool experts = false;
+    const Value *by = NULL; // of what is computed by rows
     for (int i = 0; i < o->n_in; i++) {
         const int at = hd_layout_at(o->in[i]->layout, p->axis);
         experts |= at == LAYOUT_ROUTED;
-        if (at == LAYOUT_SUM && o->kind != OP_RESHAPE)
-            o->in[i] = moved(p, o, OP_REDUCE_SCATTER, o->in[i], LAYOUT_WHOLE);
+        if (!by) by = rows_of(p, o->in[i]);
+        if (at == LAYOUT_SUM && o->kind != OP_RESHAPE) o->in[i] = complete(p, o, o->in[i]);
     }
     const char *wrong = lay_out(p, o, out), *why = wrong;
     for (int i = 0; wrong && experts && i < o->n_in; i++) {
         Value *was = o->in[i];
         if (hd_layout_at(was->layout, p->axis) != LAYOUT_WHOLE || !was->type->rank) continue;
-        o->in[i] = moved(p, o, OP_ALL_GATHER, was, LAYOUT_EVERY);
+        o->in[i] = by ? send(p, o, was, by) : gather(p, o, was);
+        if (!o->in[i]) return false;
         wrong = lay_out(p, o, out);
     }
+    for (int i = 0; !wrong && i < o->n_out; i++)
+        if (out[i] == LAYOUT_ROUTED || out[i] == LAYOUT_SUM || out[i] == LAYOUT_EVERY) follow(p, o->out[i], by);
     for (int i = 0; !wrong && i < o->n_out; i++)
         o->out[i]->layout = hd_layout_with(o->out[i]->layout, p->axis, out[i]);
     return !wrong || hd_error(p->m->cx, o->span, "%s%s%s cannot be split over %s: %s", hd_op_info(o->kind)->mnemonic,
@@ -161,6 +286,13 @@ bool hd_experts_refuse(const Partition *p) {
     return hd_error(cx, w->span, "the mesh has %lld ranks along %s, and no parameter is split over it; the first that "
                     "can be is @%s: write `[experts over %s, ..]` in the declarations of all weights that `grouped` "
                     "multiplies, or take %s = 1", ll(ranks), axis, w->name, axis, axis);
+}
+
+void hd_experts_transport(Partition *p) {
+    const Attrs *as = hd_settings(p->m, "schedule");
+    const char *how = hd_word(as, A_TRANSPORT, NULL);
+    p->bound = how ? hd_int(as, A_SHARE_BOUND, 150) : 0;
+    p->always = how && !strcmp(how, "exchange");
 }
 
 bool hd_experts_allowed(const Partition *p) {

@@ -17,6 +17,10 @@ typedef struct {
     ByValue parts;       // the complete sum of a partial one, split by positions; of a value that is split so: itself
     bool sequence;       // values are split by positions where an op can compute so
     int64_t batch, positions;
+    int64_t bound;       // rows of an exchange in percent of an equal share; 0: tokens are gathered
+    bool always;         // also where that moves as many bytes
+    ByValue by;          // the rows by which tokens of a value of the experts are sent (route); NULL: gathered
+    int64_t gathered, moved; // bytes of tokens that a rank receives in a micro-batch: if gathered, as they travel
     int64_t collectives, by_positions; // those of them that leave a rank some positions
 } Partition;
 
@@ -26,6 +30,7 @@ Value **hd_partition_slot(const Partition *p, ByValue *of, const Value *v); // N
 
 // --- experts.c: along an axis of HD_EXPERT_AXES
 bool hd_partition_experts(Partition *p);      // lays out p->f; false after an error
+void hd_experts_transport(Partition *p);      // reads how tokens travel
 bool hd_experts_allowed(const Partition *p);  // false after the error about a setting that excludes the axis
 bool hd_experts_refuse(const Partition *p);   // reports that no parameter is split over it
 

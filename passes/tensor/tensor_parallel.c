@@ -263,6 +263,7 @@ static bool comes_later(const Partition *p, Op *o) {
 static bool partition_func(Partition *p, Func *f) {
     p->f = f;
     hd_renumber(f);
+    p->by = (ByValue){0};
     if (!hd_sequence_begin(p)) return false;
     if (HD_EXPERT_AXES >> p->axis & 1) return partition_experts(p);
     Vocabulary v = {.m = p->m, .f = f, .a = p->cx->scratch, .axis = p->axis, .ranks = p->mesh.size[p->axis],
@@ -297,8 +298,12 @@ static bool add_comm(Partition *p) {
 
 static bool partition(Partition *p) {
     if ((HD_EXPERT_AXES >> p->axis & 1 && !hd_experts_allowed(p)) || !lay_out_params(p) || !add_comm(p)) return false;
+    p->bound = p->gathered = p->moved = 0;
+    if (HD_EXPERT_AXES >> p->axis & 1) hd_experts_transport(p);
     for (Func *f = p->m->funcs; f; f = f->next)
         if (!f->is_kernel && !partition_func(p, f)) return false;
+    Symbol *schedule = hd_symbol_find(p->m, "schedule");
+    if (p->bound && schedule) hd_set_ints(p->m->cx, &schedule->attrs, A_MOVED, 2, (int64_t[]){p->gathered, p->moved});
     for (Symbol *s = p->m->symbols; s; s = s->next)
         if (s->kind == SYM_PARAM)
             s->type = hd_type_part(p->m->cx, s->type,

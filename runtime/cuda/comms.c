@@ -146,9 +146,10 @@ static bool reduce_scatter(HdCuda *x, int stream, int comm, HdDtype dt, const vo
 // A call of a group that a nonblocking communicator takes later is no failure.
 static NcResult first_of(NcResult a, NcResult b) { return a == HD_ncclSuccess || a == HD_ncclInProgress ? b : a; }
 
-static bool exchange(HdCuda *x, int stream, int comm, HdDtype dt, const void *whole, void *parts, size_t count) {
+static bool exchange(HdCuda *x, int stream, int comm, HdDtype dt, const void *whole, void *parts, size_t count,
+                     size_t stride) {
     const HdProgram *p = x->head.program;
-    const size_t bytes = count * hd_dtypes[dt].bytes;
+    const size_t bytes = stride * hd_dtypes[dt].bytes;
     const NcComm c = x->comms.comm[comm];
     if (!enter(x)) return false;
     NcResult r = x->api.ncclGroupStart();
@@ -186,7 +187,7 @@ static bool warm_up(HdCuda *x, int i) {
     const size_t most = (size_t)(each < WARM_BYTES ? each : WARM_BYTES);
     void *const parts = (void *)(uintptr_t)(x->arena + most * (CuPtr)ranks_of(p, c));
     for (size_t n = 1; exchanges(p, i) && most && n <= most / 4; n = n < most / 4 ? most / 4 : most)
-        if (!exchange(x, c->stream, i, HD_F32, one, parts, n)) return false;
+        if (!exchange(x, c->stream, i, HD_F32, one, parts, n, n)) return false;
     return hd_cuda_ok(x, x->api.cuStreamSynchronize(x->streams[c->stream]), "first collectives");
 }
 
@@ -293,16 +294,18 @@ void hd_cuda_reduce_scatter(HdExec *h, int stream, int comm, HdDtype dt, uint64_
         hd_watch_collective(x, stream, comm);
 }
 
-void hd_cuda_exchange(HdExec *h, int stream, int comm, HdDtype dt, uint64_t whole, uint64_t parts, int64_t count) {
+void hd_cuda_exchange(HdExec *h, int stream, int comm, HdDtype dt, uint64_t whole, uint64_t parts, int64_t count,
+                      int64_t stride) {
     HdCuda *x = (HdCuda *)h;
     if (x->failed || count == 0) return;
-    const size_t bytes = (size_t)count * hd_dtypes[dt].bytes;
+    const size_t bytes = (size_t)stride * hd_dtypes[dt].bytes;
     const int own = shared(h->program, comm);
-    if (bytes >= x->comms.skip_from || !x->comms.comm[own]) {
+    if ((size_t)count * hd_dtypes[dt].bytes >= x->comms.skip_from || !x->comms.comm[own]) {
         hd_cuda_copy(h, stream, parts, whole, bytes * (size_t)ranks_of(h->program, &h->program->comms[comm]));
         return;
     }
-    if (HD_NOTE(x, 'X', (uint64_t)stream, (uint64_t)comm, dt, whole, parts, (uint64_t)count)) return;
-    if (exchange(x, stream, own, dt, (void *)(uintptr_t)whole, (void *)(uintptr_t)parts, (size_t)count))
+    if (HD_NOTE(x, 'X', (uint64_t)stream, (uint64_t)comm, dt, whole, parts, (uint64_t)count, (uint64_t)stride)) return;
+    if (exchange(x, stream, own, dt, (void *)(uintptr_t)whole, (void *)(uintptr_t)parts, (size_t)count,
+                 (size_t)stride))
         hd_watch_collective(x, stream, comm);
 }

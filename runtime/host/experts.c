@@ -3,9 +3,11 @@
 #include "runtime/dtypes.h"
 #include "runtime/heddle.h"
 #include "runtime/heddle_host.h"
+#include <math.h>
 
 enum { COLUMNS = 256, LARGE = 16384 };
 
+enum { NOT_SENT = -2 }; // the slot of a row beyond the capacity of an exchange
 static int64_t lesser(int64_t a, int64_t b) { return a < b ? a : b; }
 static bool inside(int32_t index, int64_t n) { return index >= 0 && index < n; }
 
@@ -79,6 +81,27 @@ void hd_host_dispatch(int64_t n, int64_t k, int64_t experts, int64_t capacity, i
     }
 }
 
+void hd_host_route(int64_t n, int64_t k, int64_t experts, int64_t ranks, uint64_t own, int64_t capacity,
+                   const int32_t *index, int32_t *source, int32_t *slots, int32_t *sent) {
+    const int64_t m = experts / ranks;
+    for (int64_t r = 0; r < ranks; r++) {
+        int64_t row = r * n;
+        for (int64_t t = 0; t < n; t++) {
+            bool goes = false;
+            for (int64_t j = 0; j < k; j++) goes |= index[t * k + j] >= r * m && index[t * k + j] < (r + 1) * m;
+            int32_t *slot = &slots[t * ranks + (r + 2 * ranks - (int64_t)own - 1) % ranks];
+            *slot = !goes ? -1 : row < r * n + capacity ? (int32_t)row : NOT_SENT;
+            if (*slot < 0) continue;
+            source[row] = (int32_t)t;
+            memcpy(sent + row++ * k, index + t * k, (size_t)k * sizeof *sent);
+        }
+        for (; row < (r + 1) * n; row++) {
+            source[row] = -1;
+            for (int64_t j = 0; j < k; j++) sent[row * k + j] = -1;
+        }
+    }
+}
+
 void hd_host_take(HdDtype dt, int64_t rows, int64_t n, int64_t cols, const void *x, const int32_t *index, void *y) {
     const size_t bytes = (size_t)cols * hd_dtypes[dt].bytes;
 #pragma omp parallel for schedule(static) if (n * cols > LARGE)
@@ -90,16 +113,20 @@ void hd_host_take(HdDtype dt, int64_t rows, int64_t n, int64_t cols, const void 
 }
 
 void hd_host_combine(HdDtype dt, int64_t rows, int64_t tokens, int64_t k, int64_t cols, const void *y,
-                     const int32_t *slots, const float *weight, void *out) {
+                     const int32_t *slots, const float *weight, void *out, bool stepwise) {
 #pragma omp parallel for schedule(static) if (tokens * k * cols > LARGE)
     for (int64_t t = 0; t < tokens; t++)
         for (int64_t col = 0; col < cols; col += COLUMNS) {
             float sum[COLUMNS] = {0}, x[COLUMNS];
             const int64_t n = lesser(COLUMNS, cols - col);
             for (int64_t i = t * k; i < t * k + k; i++) {
+                for (int64_t c = 0; stepwise && slots[i] == NOT_SENT && c < n; c++) sum[c] = (float)NAN;
                 if (!inside(slots[i], rows)) continue;
                 hd_load_f32(dt, y, slots[i] * cols + col, n, x);
                 for (int64_t c = 0; c < n; c++) sum[c] += (weight ? weight[i] : 1) * x[c];
+                if (!stepwise) continue;
+                hd_store_f32(dt, sum, n, out, t * cols + col);
+                hd_load_f32(dt, out, t * cols + col, n, sum);
             }
             hd_store_f32(dt, sum, n, out, t * cols + col);
         }

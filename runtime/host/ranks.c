@@ -180,6 +180,19 @@ void hd_host_all_gather(HdExec *x, int comm, const void *part, void *whole, size
     leave(m);
 }
 
+void hd_host_exchange(HdExec *x, int comm, const void *whole, void *parts, size_t part_bytes, size_t moved) {
+    if (ranks_of(x, comm) == 1) {
+        memcpy(parts, whole, moved);
+        return;
+    }
+    Meeting *m = meet(x, comm, "exchange", whole, moved);
+    if (!m) return;
+    const size_t mine = (size_t)number_in(x, comm) * part_bytes;
+    for (int i = 0; i < m->n; i++)
+        memcpy((char *)parts + (size_t)i * part_bytes, (const char *)m->offer[i].data + mine, moved);
+    leave(m);
+}
+
 void hd_host_reduce_scatter(HdExec *x, int comm, HdDtype dt, const void *whole, void *part, int64_t part_count) {
     const size_t bytes = (size_t)part_count * hd_dtypes[dt].bytes;
     if (ranks_of(x, comm) == 1) {

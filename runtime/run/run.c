@@ -53,7 +53,7 @@ static bool all_ok(Run *r, bool ok) {
 
 // all: a step's loss or norm is not finite, on some ranks or on all. Says which value is the first. Returns false.
 static bool fail_spoilt(Run *r) {
-    char why[900] = "", advice[300];
+    char why[900] = "", advice[400];
     const char *later = r->o->check           ? ""
                         : r->b->synchronous ? "; --check examines the weights before the first step, too"
                                             : "; --check examines the weights before the first step, too, and stops "

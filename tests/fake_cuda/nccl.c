@@ -20,7 +20,8 @@
 enum { ROOM = 512 << 20, MOST = 16, REMOTE_ERROR = 6 };
 typedef struct { atomic_int arrived, left; atomic_int turn; size_t part; char data[]; } Shared;
 struct NcCommState { Shared *s; int ranks, rank; atomic_int aborted; int error; char file[128]; };
-typedef struct { NcComm c; const char *from; char *to; size_t bytes, count; HdDtype dt; bool reduce, exchange; }
+typedef struct { NcComm c; const char *from; char *to; size_t bytes, count, stride; HdDtype dt; bool reduce,
+                 exchange; }
     Collective;
 
 NcResult fake_ncclGetVersion(int *v) { return *v = 22809, 0; }
@@ -89,11 +90,13 @@ static void work(void *data) {
     NcComm c = k->c;
     const size_t mine = k->reduce || k->exchange ? k->bytes * (size_t)c->ranks : k->bytes;
     if (mine * (size_t)c->ranks > ROOM - sizeof(Shared)) abort();
-    memcpy(c->s->data + (size_t)c->rank * mine, k->from, mine);
+    for (int i = 0; k->exchange && i < c->ranks; i++)
+        memcpy(c->s->data + (size_t)c->rank * mine + (size_t)i * k->bytes, k->from + (size_t)i * k->stride, k->bytes);
+    if (!k->exchange) memcpy(c->s->data + (size_t)c->rank * mine, k->from, mine);
     if (!meet(c)) return;
     const char *parts = c->s->data + (size_t)c->rank * k->bytes;
     for (int i = 0; k->exchange && i < c->ranks; i++)
-        memcpy(k->to + (size_t)i * k->bytes, parts + (size_t)i * mine, k->bytes);
+        memcpy(k->to + (size_t)i * k->stride, parts + (size_t)i * mine, k->bytes);
     if (!k->reduce && !k->exchange) memcpy(k->to, c->s->data, mine * (size_t)c->ranks);
     if (k->reduce) sum_in_order(k->dt, parts, mine, c->ranks, c->rank, k->count, k->to);
     meet(c);
@@ -121,7 +124,8 @@ NcResult fake_ncclReduceScatter(const void *whole, void *part, size_t count, NcT
     return submit((Collective){.c = c, .from = whole, .to = part, .count = count, .reduce = true}, type, s);
 }
 
-// A group has a send to every rank and a receive from each, of parts that follow each other, as the runtime makes it.
+// A group has a send to every rank and a receive from each, of parts that begin equally far from each other, as the
+// runtime makes it.
 static Collective group;
 static struct { bool open, wrong; int sent, received; NcType type; RtStream stream; } of_group;
 
@@ -143,14 +147,18 @@ static void add(NcComm c, size_t count, NcType type, RtStream s) {
 NcResult fake_ncclSend(const void *from, size_t count, NcType type, int peer, NcComm c, RtStream s) {
     add(c, count, type, s);
     if (!of_group.sent) group.from = from;
-    of_group.wrong |= peer != of_group.sent || from != group.from + (size_t)peer * count * hd_dtypes[group.dt].bytes;
+    if (of_group.sent == 1) group.stride = (size_t)((const char *)from - group.from);
+    of_group.wrong |= peer != of_group.sent || from != group.from + (size_t)peer * group.stride ||
+                      (peer && group.stride < count * hd_dtypes[group.dt].bytes);
     return of_group.sent++, HD_ncclInProgress;
 }
 
 NcResult fake_ncclRecv(void *to, size_t count, NcType type, int peer, NcComm c, RtStream s) {
     add(c, count, type, s);
     if (!of_group.received) group.to = to;
-    of_group.wrong |= peer != of_group.received || to != group.to + (size_t)peer * count * hd_dtypes[group.dt].bytes;
+    of_group.wrong |= peer != of_group.received ||
+                      (peer > 1 && to != group.to + (size_t)peer * group.stride) ||
+                      (peer == 1 && of_group.sent > 1 && to != group.to + group.stride);
     return of_group.received++, HD_ncclInProgress;
 }
 

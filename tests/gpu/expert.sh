@@ -3,7 +3,9 @@
 # A small OLMoE on expert 2, in bf16 and f32: graph none, step and unit, zero3 and recompute Block have one digest, and
 # the losses of f32 are those of one GPU. DeepSeek's router with its buffer: one digest over the same. Then the step of
 # two mixtures of 8 layers, B=2 a GPU, T=4096: 64 experts of 1024, 8 of them a token, and 8 experts of 7168, 2 of them,
-# on expert 2 beside shard 2 under zero2. HEDDLE_SMALL=0 and HEDDLE_LARGE=0 leave one of the two out.
+# on expert 2 beside shard 2 under zero2, tokens gathered and exchanged: on two GPUs an exchange moves fewer bytes only
+# with one expert a token, so both are measured with one of 8 experts, too. HEDDLE_SMALL=0 and HEDDLE_LARGE=0 leave one
+# of the two out.
 set -u
 cd "$(dirname "$0")/../.."
 . tests/gpu/two_gpus.sh "$@"
@@ -16,7 +18,7 @@ small() { # NAME MODEL RANKS SETTING...
 if [ "${HEDDLE_SMALL:-1}" != 0 ]; then
 for model in olmoe deepseek; do
   for dtype in bf16 f32; do
-    for more in graph=none graph=step graph=unit fsdp=zero3 recompute=Block; do
+    for more in graph=none graph=step graph=unit fsdp=zero3 recompute=Block experts=exchange; do
       name="$model-$dtype-$more"
       small "$name" $model 2 "train.compute=$dtype" train.batch=2 schedule.mesh.expert=2 "schedule.$more"
       cmp "$tmp/$model-$dtype-graph=none.digest" "$tmp/$name.digest" && echo "same bits: $name" || bad=1
@@ -40,5 +42,13 @@ if [ "${HEDDLE_LARGE:-1}" != 0 ]; then
     program "coarse-$mesh" $coarse "schedule.mesh.$mesh" schedule.fsdp=zero2 schedule.recompute=auto
   done
   for name in fine-expert=2 fine-shard=2 coarse-expert=2 coarse-shard=2; do large $name; done
+  for how in gather exchange; do
+    program "one-$how" $coarse active=1 schedule.mesh.expert=2 schedule.fsdp=zero2 schedule.recompute=auto \
+      "schedule.experts=$how"
+    program "two-$how" $coarse schedule.mesh.expert=2 schedule.fsdp=zero2 schedule.recompute=auto \
+      "schedule.experts=$how"
+    large "one-$how"
+    large "two-$how"
+  done
 fi
 exit $bad

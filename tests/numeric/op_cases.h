@@ -427,6 +427,13 @@ static const OpCase op_cases[] = {
                  "  %2 = embedding_grad %a, %0 {parts, out = f32} : f32[50,24]\n"
                  "  %3 = own_index %i70 {over = [expert], rows = 5, routed} : i32[3,7]\n"
                  "  return %0, %1, %2, %3\n}"},
+    {CASE_TRAIN, "(%i6: i32[5,20,3], %i4: i32[70,30,2], %y: $[100,40], %z: $[100,9]) -> i32[5,20], i32[5,20,3], "
+                 "i32[70,30], i32[70,30,1], i32[70,30,2], $[5,20,40], $[5,20,9] {\n"
+                 "  %0, %1, %2 = route %i6 {experts = 6, over = [expert]} : i32[5,20], i32[5,20,1], i32[5,20,3]\n"
+                 "  %3, %4, %5 = route %i4 {experts = 2, over = [expert], capacity = 700} : i32[70,30], i32[70,30,1], "
+                 "i32[70,30,2]\n  %6 = combine %y, %1 {stepwise} : $[5,20,40]\n"
+                 "  %7 = combine %z, %i6 {stepwise} : $[5,20,9]\n"
+                 "  return %0, %2, %3, %4, %5, %6, %7\n}"},
     // dropout: elements in fours that cross rows and sequences, one or several rows of the operand a sequence; before
     // and after other row work; keys by view and by value; attention in fours and not, on tensor cores and not
     {CASE_ALL, "(%a: $[4,7,12], %i9: i32[8]) -> $[4,7,12], $[4,7,12] {\n  %0 = dropout %a, %i9 {p = 0.3, batch = 4} : "
@@ -530,7 +537,7 @@ static const OpCase op_cases[] = {
     {CASE_F32, "(%a: f32[30,40]) {\n  begin {life = @life}\n  zero {into = @life, offset = 1200, size = 3800}\n  "
                "store %a {into = @life, offset = 0}\n"
                "  reduce_scatter {buffer = @life, into = @t.grad, comm = @self}\n  all_gather {buffer = @t.grad, into "
-               "= @t.m, comm = @self}\n  return\n}"},
+               "= @t.m, comm = @self}\n  exchange {buffer = @t.m, into = @t.grad, comm = @self}\n  return\n}"},
     // convolutions: taps more than positions, one tap, no whole run of positions, both ways
     {CASE_ALL, "(%a: $[2,37,9], %b: $[4,9], %c: $[3,130], %d: $[5,130], %e: $[1,9]) -> $[2,37,9], $[2,37,9], $[3,130], "
                "$[3,130], $[2,37,9] {\n  %0 = conv1d %a, %b : $[2,37,9]\n  %1 = conv1d %a, %b {reverse} : $[2,37,9]\n  "

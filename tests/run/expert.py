@@ -7,6 +7,8 @@ usage: expert.py ROOT HEDDLEC HEDDLE_OPT [--all]
   batch to a relative 1e-6, the norms, which have the gradients of experts, to 1e-5. The plan's values have the hash
   of the plan of one rank.
 - Experts with a capacity drop as many choices as on one rank, and losses and norms agree as closely.
+- Tokens that travel by exchange give the digest of those that are gathered, under every schedule, in f32 and bf16. A
+  bound that a router exceeds ends the run with the way out, or skips steps. The report has the bytes of both.
 - Initial parameters are those of one rank bit for bit, and the log counts as many.
 - A checkpoint of one mesh continues on the next one of a list, with other numbers of ranks along the axis.
 - Exported weights are read bit for bit, on one rank and with the axis.
@@ -50,11 +52,14 @@ def ranks(mesh):
 
 class Bench:
     def __init__(self, root, heddlec, folder):
-        self.root, self.heddlec, self.folder, self.n = root, heddlec, folder, 0
+        self.root, self.heddlec, self.folder, self.n, self.made = root, heddlec, folder, 0, {}
         with open(os.path.join(folder, "tokens.bin"), "wb") as f:
             f.write(b"".join(((i * i * 31 + i // 7) % 37).to_bytes(2, "little") for i in range(20000)))
 
     def compile(self, model, mesh, more, *options):
+        key = repr((model, mesh, more, options))
+        if key in self.made:
+            return self.made[key]
         self.n += 1
         output = os.path.join(self.folder, f"p{self.n}")
         source = f"{self.root}/examples/moe/{model}.hd"
@@ -69,6 +74,7 @@ class Bench:
                 **{f"schedule.mesh.{axis}": n for axis, n in mesh.items()}, **more}
         call(self.heddlec, source, "-o", output, "--target=host", *options,
              *[x for name, v in sets.items() for x in ("--set", f"{name}={v}")])
+        self.made[key] = output
         return output
 
     def run(self, program, mesh, *options, steps=STEPS):
@@ -127,6 +133,47 @@ def drops(bench, mesh):
         far(numbers(digests[1], i), numbers(digests[0], i), most) for i, most in ((1, 1e-6), (2, 1e-5))) else []
     if seen[0] != seen[1] or min(seen[0], default=0) < 1 or len(seen[0]) != STEPS:
         wrong.append(f"bounded, {mesh}: {seen[1]} choices are dropped, on one rank {seen[0]}")
+    return wrong
+
+
+def exchanges(bench, cases):
+    wrong = []
+    for model, mesh, more, schedules in cases:
+        gathered = bench.run(bench.compile(model, mesh, {**SCHEDULES[0], **more}), mesh)
+        for schedule in schedules:
+            sets = {**schedule, **more, "schedule.experts": "exchange", "schedule.experts.bound": 175}
+            if bench.run(bench.compile(model, mesh, sets), mesh) != gathered:
+                wrong.append(f"{model}, {mesh}, {sets}: another digest than by a gather")
+    return wrong
+
+
+def bounds(bench):
+    """Of 8 tokens an equal share of 4 may go to each of four ranks."""
+    mesh, wrong = dict(expert=4), []
+    sets = {"schedule.experts": "exchange", "schedule.experts.bound": 100, "train.accumulate": 1}
+    program = bench.compile("mixtral", mesh, {**sets, "schedule.recompute": "none"})
+    done = call(program, f"--data={bench.folder}/tokens.bin", "--steps=3", "--ranks=4", ok=False)
+    if done.returncode != 1 or "loss nan" not in done.stderr or "schedule.experts.bound" not in done.stderr \
+            or "400 / k" not in done.stderr:
+        wrong.append(f"a bound that is exceeded: {done.stdout[-500:]}{done.stderr[-1000:]}")
+    program = bench.compile("mixtral", mesh, {**sets, "train.on_nan": "skip"})
+    done = call(program, f"--data={bench.folder}/tokens.bin", "--steps=3", "--ranks=4")
+    if "skipped, the weights stay as they are" not in done.stdout + done.stderr:
+        wrong.append(f"a bound that is exceeded, and skipped: {done.stdout[-500:]}{done.stderr[-500:]}")
+    ways = (("exchange", 100, 4, "schedule.experts = exchange"), ("auto", 100, 4, "an exchange moves fewer bytes"),
+            ("auto", 200, 8, "an exchange with this bound moves no fewer bytes"), ("gather", 100, None, None))
+    for how, bound, sent, why in ways:
+        more = {"schedule.experts": how, "schedule.experts.bound": bound}
+        with open(bench.compile("mixtral", mesh, {**sets, **more}, "--emit=report")) as f:
+            report = json.load(f)
+        dim, k, tokens, moved = SIZES["dim"], 2, 8, report["streams"]["expert"]["bytes"]
+        rows = 4 * (4 * dim + 2 * k)  # of a token, forward and backward
+        want = [3 * (tokens * (4 * k + rows)), 3 * (tokens * 4 * k + sent * rows) if sent else None]
+        got = [report["experts"].get("gathered_bytes"), report["experts"].get("moved_bytes")]
+        if (got != want or moved != want[1]) if sent else moved != want[0]:
+            wrong.append(f"{how}: the report has {got} and {moved} bytes along the axis, not {want}")
+        if report["experts"].get("why") != why:
+            wrong.append(f"{how}, {bound}: the report says {report['experts'].get('why')}, not {why}")
     return wrong
 
 
@@ -258,12 +305,32 @@ MUTANTS = {
 }
 
 
-def mutants_are_refused(bench, opt):
+EXCHANGED = {
+    "an exchange over other ranks": line(r"= exchange ", sub("comm.expert", "comm.gather.shard")),
+    "an exchange of the backward pass over other ranks": line(r"= exchange .*bwd", sub("comm.expert", "comm.reduce")),
+    "fewer rows than the route has": line(r"= exchange .*capacity = 6", sub("capacity = 6", "capacity = 5")),
+    "more rows than there is room for": line(r"= route ", sub("capacity = 6", "capacity = 7")),
+    "a route by the numbers of another axis": line(r"= route ", sub(r"\[expert\]", "[shard]")),
+    "a route of other experts": line(r"= route ", sub("experts = 4", "experts = 2")),
+    "choices that are not exchanged": line(r"= own_index ", lambda text, before: re.sub(
+        r"own_index %\d+", "own_index " + re.findall(r"= route (%\d+)", "\n".join(before))[-1], text)),
+    "choices before the exchange": line(r"= own_index ", lambda text, before: re.sub(
+        r"own_index %\d+", "own_index " + re.findall(r"(%\d+) = route", "\n".join(before))[-1], text)),
+    "tokens that are not sent by the route": line(r"= exchange .*: f32", lambda text, before: re.sub(
+        r"exchange %\d+", "exchange " + re.findall(r"= exchange (%\d+) .*: f32", "\n".join(before))[-1], text), 1),
+    "a sum that is rounded once": line(r"stepwise", sub(r", stepwise|stepwise, |stepwise", "")),
+    "rows by the slots of experts": line(r"= combine .*stepwise", lambda text, before: re.sub(
+        r"(combine %\d+, )%\d+", r"\g<1>" + re.findall(r"%\d+, (%\d+), %\d+, %\d+ = dispatch",
+                                                        "\n".join(before))[-1], text)),
+}
+
+
+def mutants_are_refused(bench, opt, more, mutants):
     wrong, changed = [], os.path.join(bench.folder, "changed.hir")
-    schedule = {"schedule.fsdp": "zero3", "schedule.graph": "none", "schedule.recompute": "none"}
-    with open(bench.compile("bounded", dict(expert=2, shard=2), schedule, "--emit=plan")) as f:
+    schedule = {"schedule.fsdp": "zero3", "schedule.graph": "none", "schedule.recompute": "none", **more}
+    with open(bench.compile("olmoe" if more else "bounded", dict(expert=2, shard=2), schedule, "--emit=plan")) as f:
         text = f.read()
-    for name, change in {"as it is": lambda p: p, **MUTANTS}.items():
+    for name, change in {"as it is": lambda p: p, **mutants}.items():
         mutant = change(text)
         with open(changed, "w") as f:
             f.write(mutant)
@@ -298,7 +365,13 @@ def main():
         wrong += resumes(bench, choices)
         wrong += exports(bench, both)
         wrong += reported(bench)
-        wrong += mutants_are_refused(bench, opt)
+        last = {"schedule.recompute": "Block.mlp", "schedule.graph": "step", "schedule.fsdp": "zero3"}
+        wrong += exchanges(bench, [("olmoe", dict(expert=2, shard=2), {}, [last] if not everything else SCHEDULES),
+                                   ("mixtral", dict(expert=4), {"train.compute": "bf16"}, SCHEDULES[2:3])])
+        wrong += bounds(bench)
+        wrong += mutants_are_refused(bench, opt, {}, MUTANTS)
+        wrong += mutants_are_refused(bench, opt, {"schedule.experts": "exchange", "schedule.experts.bound": 75},
+                                     EXCHANGED)
     print("\n".join(wrong) or "ok")
     return len(wrong) > 0
 

@@ -201,6 +201,25 @@ static void check_kept_track(Flow *w, const Op *o, const Held *h, const Held *g)
                       hd_word(&g->buffer->attrs, A_CLASS, "none"));
 }
 
+// Of values alone: no bucket's elements go to other ranks so.
+void hd_flow_exchange(Flow *w, const Op *o) {
+    Held *h = source(w, o), *g = h ? destination(w, o, h, h->parts) : NULL;
+    if (!h || !g) return;
+    const Symbol *into = hd_named(o, A_INTO), *from = hd_named(o, A_BUFFER);
+    if (h->bucket)
+        hd_plan_wrong(w->c, o, o->span, "takes @%s out of bucket @%s: what keeps track of weights would miss them",
+                      from ? from->name : h->name, h->bucket->symbol->name);
+    else if (g->bucket)
+        hd_plan_wrong(w->c, o, o->span, "copies into @%s, of bucket @%s, what is not those elements of the bucket",
+                      into ? into->name : g->name, g->bucket->symbol->name);
+    if (h->bucket || g->bucket) return;
+    for (int i = 0; i < h->map.n && i < g->map.n; i++) {
+        Holding was = *hd_flow_holding(w, h, i);
+        was.by = o;
+        hd_range(&g->map, i)->cell.holds = hd_flow_hold(w, was);
+    }
+}
+
 void hd_flow_all_gather(Flow *w, const Op *o) {
     const Symbol *comm = hd_named(o, A_COMM);
     Axes over = comm ? hd_axes(&comm->attrs, A_OVER) : 0;

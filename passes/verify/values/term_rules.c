@@ -162,11 +162,74 @@ static const Term *routed(const Terms *t, const Term *chosen, int64_t experts) {
     return hd_term_plain(t, OP_OWN_INDEX, 0, chosen->type, &as, 1, &chosen);
 }
 
+// --- rows that are sent between ranks
+//
+// What a rank sends of x by the rows of a route, and what it has received of it, is `sent`: of x, by these rows. Every
+// rank has the tokens with a choice among its experts, so an op on the rows of experts computes of what is sent what it
+// computes of the whole, if all of its operands are sent by the rows of the very choices that are dispatched.
+
+static const Term *sent(const Terms *t, const Term *x, const Term *by) {
+    Term *s = HD_NEW(t->a, Term);
+    *s = *hd_term_plain(t, OP_EXCHANGE, 0, x->type, NULL, 2, (const Term *[]){x, by});
+    s->by = by;
+    return s;
+}
+
+static const Term *term_route(const Terms *t, const Op *o, int i, const Type *type, const Term *const *in) {
+    Term *by = HD_NEW(t->a, Term);
+    *by = *hd_term_plain(t, OP_ROUTE, 0, hd_result_type(o, 0), &o->attrs, 1, in);
+    by->made = o;
+    if (i == 0) return by;
+    return i == 2 ? sent(t, in[0], by) : hd_term_plain(t, OP_ROUTE, 1, type, NULL, 1, (const Term *[]){by});
+}
+
+static bool is_sent_by(const Term *x, const Term *by) { return x->by && hd_term_same(x->by->hash, by->hash); }
+
+// The rows by which operands are sent: all of them but those in `whole`, a bit each. NULL: they are not all.
+static const Term *sent_by(int n, const Term *const *in, unsigned whole, const Term **of) {
+    const Term *by = NULL;
+    for (int i = 0; i < n; i++) {
+        of[i] = in[i];
+        if (whole >> i & 1) continue;
+        if (!in[i]->by || (by && !is_sent_by(in[i], by))) return NULL;
+        by = in[i]->by;
+        of[i] = in[i]->of;
+    }
+    return by;
+}
+
+// An exchange moves all rows that the route leaves room for, or what it gives is something else.
+const Term *hd_term_exchanged(const Terms *t, const Op *o, const Term *x) {
+    const int64_t moved = hd_int(&o->attrs, A_CAPACITY, INT64_MAX);
+    if (x->by && hd_int(&x->by->made->attrs, A_CAPACITY, moved == INT64_MAX ? 0 : INT64_MAX) <= moved) return x;
+    return hd_term_plain(t, OP_EXCHANGE, 1, x->type, &o->attrs, 1, &x);
+}
+
 // Every rank dispatches the choices of its own experts, and all ranks together those of all.
 static const Term *term_dispatch(const Terms *t, const Op *o, int i, const Type *type, const Term *const *in) {
-    const Term *x = in[0], *is = x->kind == OP_OWN_INDEX && x->type == x->of->type ?
-                                     routed(t, x->of, hd_int(&o->attrs, A_EXPERTS, 0)) : NULL;
-    return hd_term_plain(t, OP_DISPATCH, i, type, &o->attrs, 1, is && hd_term_same(is->hash, x->hash) ? &x->of : in);
+    const int64_t experts = hd_int(&o->attrs, A_EXPERTS, 0);
+    const Term *x = in[0], *is = x->kind == OP_OWN_INDEX && x->type == x->of->type ? routed(t, x->of, experts) : NULL;
+    if (!is || !hd_term_same(is->hash, x->hash)) return hd_term_plain(t, OP_DISPATCH, i, type, &o->attrs, 1, in);
+    const Term *by = x->of->by, *chosen = by ? x->of->of : x->of;
+    const bool own = by && by->made && hd_term_same(by->of->hash, chosen->hash) &&
+                     hd_int(&by->made->attrs, A_EXPERTS, 0) == experts;
+    if (by && (!own || hd_has(&o->attrs, A_RUNS))) return hd_term_plain(t, OP_DISPATCH, i, type, &o->attrs, 1, in);
+    const Term *all = hd_term_plain(t, OP_DISPATCH, i, type, &o->attrs, 1, &chosen);
+    return by && i != 2 ? sent(t, all, by) : all;
+}
+
+static const Term *term_combine(const Terms *t, const Op *o, int i, const Type *type, const Term *const *in) {
+    const Term *of[4], *by = sent_by(o->n_in, in, 1, of);
+    if (by) return sent(t, hd_term_plain(t, o->kind, i, type, NULL, o->n_in, of), by);
+    const bool returns = hd_has(&o->attrs, A_STEPWISE) && in[1]->kind == OP_ROUTE && in[1]->of->made;
+    if (returns && is_sent_by(in[0], in[1]->of)) return hd_term_reshape(t, in[0]->of, type);
+    return hd_term_plain(t, o->kind, i, type, &o->attrs, o->n_in, in);
+}
+
+static const Term *term_combine_grad(const Terms *t, const Op *o, int i, const Type *type, const Term *const *in) {
+    const Term *of[5], *by = sent_by(o->n_in, in, 2, of);
+    const Term *x = hd_term_plain(t, o->kind, i, type, by ? NULL : &o->attrs, o->n_in, by ? of : in);
+    return by && i ? sent(t, x, by) : x;
 }
 
 static const Term *term_own_index(const Terms *t, const Op *o, int i, const Type *type, const Term *const *in) {
@@ -185,6 +248,9 @@ static const Term *whole_index(const Terms *t, const Term *x, int64_t rows) {
 // The rows of all parts are those of the table.
 static const Term *term_take(const Terms *t, const Op *o, int i, const Type *type, const Term *const *in) {
     const Term *index = hd_has(&o->attrs, A_PARTS) ? whole_index(t, in[1], in[0]->type->dim[0]) : NULL;
+    const Term *of[3], *by = sent_by(o->n_in, in, 0, of);
+    if (by) return hd_term_plain(t, o->kind, i, type, &o->attrs, o->n_in, of);
+    if (o->n_in == 2 && in[1]->made && !in[0]->by) return sent(t, hd_term_reshape(t, in[0], type), in[1]);
     if (!index) return hd_term_plain(t, o->kind, i, type, &o->attrs, o->n_in, in);
     return looked_up(t, in[0], index, type);
 }
@@ -307,11 +373,13 @@ static const Term *term_constant(const Terms *t, const Op *o, int i, const Type 
 
 static const Term *term_reshape(const Terms *t, const Op *o, int i, const Type *type, const Term *const *in) {
     (void)o, (void)i;
+    if (in[0]->by) return sent(t, hd_term_reshape(t, in[0]->of, type), in[0]->by);
     return hd_term_reshape(t, in[0], type);
 }
 
 static const Term *term_cast(const Terms *t, const Op *o, int i, const Type *type, const Term *const *in) {
     (void)o, (void)i;
+    if (in[0]->by) return sent(t, hd_term_cast(t, in[0]->of, type->dtype), in[0]->by);
     return hd_term_cast(t, in[0], type->dtype);
 }
 

@@ -279,7 +279,9 @@ static void function_op(TermWalk *w, const Op *o) {
         w->given = to[0];
         for (int i = 0; i < o->n_out; i++) {
             w->layouts[o->out[i]->id] = to[i + first];
-            w->terms[o->out[i]->id] = moves ? in[0] : hd_term_of(&w->t, w->whole, i + first, in);
+            w->terms[o->out[i]->id] = moves && hd_collective(o)->exchanges ? hd_term_exchanged(&w->t, o, in[0])
+                                      : moves                              ? in[0]
+                                                                           : hd_term_of(&w->t, w->whole, i + first, in);
         }
         if (!is_forward_product(o) || !o->n_out) return;
         const Term *x = w->terms[o->out[0]->id];

@@ -13,6 +13,8 @@ typedef struct Term {
     unsigned axes;         // of sum and reduce_max: a bit for each axis that is summed over; they stay, with size 1
     unsigned exact;        // a bit for each dtype that every element is a value of: a cast to it changes nothing
     const struct Term *of; // operand 0, where there is one
+    const struct Term *by; // what is sent between ranks: by which rows; NULL: any other
+    const Op *made;        // rows by which tokens are sent: the op
 } Term;
 
 typedef struct TermSet TermSet;
@@ -62,5 +64,6 @@ const Term *hd_term_rows(const Terms *t, const Term *x, int64_t start, const Typ
 const Term *hd_term_stored(const Terms *t, const Term *x, DType d); // flat, in the dtype of the buffer
 const Term *hd_term_commuting(const Terms *t, OpKind k, const Type *type, const Term *a, const Term *b);
 // Result `index` of an op, over the terms of its operands. An op with `into` has its result 0 there.
+const Term *hd_term_exchanged(const Terms *t, const Op *o, const Term *x); // what an exchange of x gives
 const Term *hd_term_of(const Terms *t, const Op *o, int index, const Term *const *in);
 #endif

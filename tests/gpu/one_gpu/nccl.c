@@ -297,7 +297,9 @@ static NcResult meet(NcComm c, Piece p, CuStream stream) {
     return r == HD_ncclSuccess ? checked(driver.cuStreamBatchMemOp(stream, 1, &until, 0), "cuStreamBatchMemOp") : r;
 }
 
-static NcResult issue(NcComm c, Does does, const void *from, void *to, size_t count, NcType type, CuStream stream) {
+// stride: bytes from one part to the next
+static NcResult issue(NcComm c, Does does, const void *from, void *to, size_t count, size_t stride, NcType type,
+                      CuStream stream) {
     HdDtype dt;
     if (!nccl_dtype(type, &dt) || (does == REDUCE && !nccl_sums(dt)))
         return failed(INVALID_ARGUMENT, "type %d is not one that can be %s here", type,
@@ -310,10 +312,10 @@ static NcResult issue(NcComm c, Does does, const void *from, void *to, size_t co
         const size_t n = p.count * size;
         const CuPtr first = (CuPtr)(uintptr_t)from + at * size, last = (CuPtr)(uintptr_t)to + at * size;
         char *mine = place(c->s, c->rank), *result = place(c->s, c->ranks);
-        const Strips one_in = {mine, first, n, n, 1}, all_in = {mine, first, n, count * size, c->ranks};
+        const Strips one_in = {mine, first, n, n, 1}, all_in = {mine, first, n, stride, c->ranks};
         const Strips one_out = {result + (size_t)c->rank * n, last, n, n, 1},
-                     all_out = {result, last, n, count * size, c->ranks},
-                     parts_out = {result + (size_t)c->rank * ranks * n, last, n, count * size, c->ranks};
+                     all_out = {result, last, n, stride, c->ranks},
+                     parts_out = {result + (size_t)c->rank * ranks * n, last, n, stride, c->ranks};
         r = copy(does == GATHER ? one_in : all_in, true, stream);
         if (r == HD_ncclSuccess) r = meet(c, p, stream);
         const Strips out = does == REDUCE ? one_out : does == GATHER ? all_out : parts_out;
@@ -322,21 +324,26 @@ static NcResult issue(NcComm c, Does does, const void *from, void *to, size_t co
     return r;
 }
 
+static size_t bytes_of(size_t count, NcType type) {
+    HdDtype dt = HD_F32;
+    return nccl_dtype(type, &dt) ? count * hd_dtypes[dt].bytes : 0;
+}
+
 NcResult ncclAllGather(const void *part, void *whole, size_t count, NcType type, NcComm c, RtStream stream) {
-    return issue(c, GATHER, part, whole, count, type, (CuStream)stream);
+    return issue(c, GATHER, part, whole, count, bytes_of(count, type), type, (CuStream)stream);
 }
 NcResult ncclReduceScatter(const void *whole, void *part, size_t count, NcType type, NcOp op, NcComm c,
                            RtStream stream) {
     if (op != HD_ncclSum) return failed(INVALID_ARGUMENT, "operation %d: only sums are done here", op);
-    return issue(c, REDUCE, whole, part, count, type, (CuStream)stream);
+    return issue(c, REDUCE, whole, part, count, bytes_of(count, type), type, (CuStream)stream);
 }
 
-// A group has a send to every rank and a receive from each, of parts that follow each other.
+// A group has a send to every rank and a receive from each, of parts that begin equally far from each other.
 static _Thread_local struct {
     NcComm comm;
     const char *from;
     char *to;
-    size_t count;
+    size_t count, stride; // in bytes; of one rank: those of the part
     NcType type;
     RtStream stream;
     int sent, received;
@@ -350,7 +357,9 @@ NcResult ncclGroupStart(void) {
 
 static size_t group_part(NcComm c, size_t count, NcType type, RtStream stream) { // its bytes
     HdDtype dt = HD_F32;
-    if (!group.comm) group.comm = c, group.count = count, group.type = type, group.stream = stream;
+    if (!group.comm)
+        group.comm = c, group.count = count, group.stride = bytes_of(count, type), group.type = type,
+        group.stream = stream;
     group.other |= !nccl_dtype(type, &dt) || c != group.comm || count != group.count || type != group.type ||
                    stream != group.stream;
     return count * hd_dtypes[dt].bytes;
@@ -359,19 +368,21 @@ static size_t group_part(NcComm c, size_t count, NcType type, RtStream stream) {
 NcResult ncclSend(const void *from, size_t count, NcType type, int peer, NcComm c, RtStream stream) {
     const size_t bytes = group_part(c, count, type, stream);
     if (!group.sent) group.from = from;
-    group.other |= peer != group.sent++ || from != group.from + (size_t)peer * bytes;
+    if (peer == 1) group.stride = (size_t)((const char *)from - group.from);
+    group.other |= peer != group.sent++ || from != group.from + (size_t)peer * group.stride || group.stride < bytes;
     return HD_ncclSuccess;
 }
 
 NcResult ncclRecv(void *to, size_t count, NcType type, int peer, NcComm c, RtStream stream) {
-    const size_t bytes = group_part(c, count, type, stream);
+    group_part(c, count, type, stream);
     if (!group.received) group.to = to;
-    group.other |= peer != group.received++ || to != group.to + (size_t)peer * bytes;
+    group.other |= peer != group.received++ || to != group.to + (size_t)peer * group.stride; // after the send
     return HD_ncclSuccess;
 }
 
 NcResult ncclGroupEnd(void) {
     if (!group.comm || group.other || group.sent != group.comm->ranks || group.received != group.comm->ranks)
         return failed(INVALID_ARGUMENT, "a group that is no exchange between all ranks");
-    return issue(group.comm, EXCHANGE, group.from, group.to, group.count, group.type, (CuStream)group.stream);
+    return issue(group.comm, EXCHANGE, group.from, group.to, group.count, group.stride, group.type,
+                 (CuStream)group.stream);
 }

@@ -58,6 +58,8 @@ check((*ranks, "train.compute=bf16"), "fsdp.weights=master", None)
 check(ranks, "fsdp.overlap_micro=off", "accumulate is 1")
 check((*ranks, "train.accumulate=2", "train.reduce=last"), "fsdp.overlap_micro=off", "only the last micro-batch")
 check((*ranks, "train.accumulate=2"), "fsdp.overlap_micro=off", "with graph step")
+check(("mesh.shard=2",), "experts=exchange", "mesh.expert is 1")
+check(("mesh.shard=2",), "experts.bound=200", "mesh.expert is 1")
 check((), "recompute.slower=0.5", "nothing is recomputed")
 check(("recompute=Block.mlp",), "recompute.slower=0.5", "places are listed")
 for setting in ("offload.margin=0", "offload.ahead=3", "offload.fraction=0.5", "offload.min_size=1"):
