@@ -2,17 +2,11 @@
 // says what is true of the op's meaning: computed on what each rank holds of its operands it gives what each rank holds
 // of its results. The pass that partitions a model, the check of layouts and the proof of values read this and nothing
 // else. A rule compares sizes within the op only, so it may be asked about the whole or about what a rank holds.
-#include "ir/layout.h"
+#include "ir/spread.h"
 #include "ir/shapes.h"
 #include "ir/ssd.h"
 #include <string.h>
 
-typedef struct {
-    const Op *o;
-    int axis;
-    const int *in;
-    int *out;
-} Spread;
 typedef const char *SpreadRule(const Spread *s);
 
 #define IN(i) (s->o->in[i]->type)

@@ -2,18 +2,11 @@
 // has part in are computed by each rank from its own sequences. Choices of all ranks, less the number of a rank's first
 // expert, are `routed`, and so are the rows that they lead to. The sums of combined rows are terms of a sum over ranks,
 // for the tokens of all of them.
-#include "ir/layout.h"
 #include "ir/shapes.h"
+#include "ir/spread.h"
 
 enum { W = LAYOUT_WHOLE, P = LAYOUT_SPLIT, S = LAYOUT_SUM, E = LAYOUT_EVERY, R = LAYOUT_ROUTED,
        T = LAYOUT_SENT };
-
-typedef struct {
-    const Op *o;
-    int axis;
-    const int *in;
-    int *out;
-} Spread;
 
 // Ops on the rows of a rank's experts.
 static const struct { OpKind kind; int n_in, in[5], out[4]; } routed[] = {

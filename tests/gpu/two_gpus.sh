@@ -31,3 +31,12 @@ rows = [r for r in map(json.loads, open(sys.argv[1])) if "seconds" in r]
 print(f"{sys.argv[2]}: {1e3 * statistics.median(r['seconds'] for r in rows[5:]):.2f} ms a step")
 P
 }
+near() { # ONE TWO: the losses of two digests of 12 steps in f32 are within 1e-6
+  python3 - "$tmp/$1.digest" "$tmp/$2.digest" <<'P' || bad=1
+import sys
+one, two = ([float.fromhex(x.split()[1]) for x in open(p) if not x.startswith("param")] for p in sys.argv[1:3])
+far = max(abs(a - b) / a for a, b in zip(one, two))
+print(f"losses in f32, 2 GPUs beside 1: at most {far:.1e} away")
+sys.exit(far > 1e-6 or len(one) != 12)
+P
+}

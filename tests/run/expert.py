@@ -20,10 +20,11 @@ Without --all a few meshes and schedules.
 import json
 import os
 import re
-import shutil
-import subprocess
 import sys
 import tempfile
+
+import axis
+from axis import agree, call, exports, far_from, line, mutants_are_refused, readers, resumes, starts_alike, sub
 
 STEPS = 3
 SIZES = dict(layers=1, dim=8, heads=2, seq=8, vocab=40, experts=4, inner=8)
@@ -36,32 +37,8 @@ OFFLOAD = {"schedule.offload": "Block.mlp", "schedule.offload.margin": 0, "sched
 SCHEDULES += [{**SCHEDULES[0], **OFFLOAD}, {**SCHEDULES[2], **OFFLOAD}]
 
 
-def call(*command, ok=True):
-    done = subprocess.run(command, capture_output=True, text=True, env=dict(os.environ, OMP_NUM_THREADS="1"))
-    if ok and done.returncode:
-        sys.exit(f"{' '.join(command)}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
-    return done
-
-
-def ranks(mesh):
-    n = 1
-    for size in mesh.values():
-        n *= size
-    return n
-
-
-class Bench:
-    def __init__(self, root, heddlec, folder):
-        self.root, self.heddlec, self.folder, self.n, self.made = root, heddlec, folder, 0, {}
-        with open(os.path.join(folder, "tokens.bin"), "wb") as f:
-            f.write(b"".join(((i * i * 31 + i // 7) % 37).to_bytes(2, "little") for i in range(20000)))
-
-    def compile(self, model, mesh, more, *options):
-        key = repr((model, mesh, more, options))
-        if key in self.made:
-            return self.made[key]
-        self.n += 1
-        output = os.path.join(self.folder, f"p{self.n}")
+class Bench(axis.Bench):
+    def settings(self, model, mesh):
         source = f"{self.root}/examples/moe/{model}.hd"
         if model == "bounded":
             with open(f"{self.root}/examples/moe/olmoe.hd") as f:
@@ -69,57 +46,11 @@ class Bench:
             source = os.path.join(self.folder, "bounded.hd")
             with open(source, "w") as f:
                 f.write(text)
-        readers = ranks({a: n for a, n in mesh.items() if a != "tensor"})
-        sets = {**SIZES, **OWN.get(model, {}), **PLAIN, "train.batch": 1, "train.accumulate": 8 // readers,
-                **{f"schedule.mesh.{axis}": n for axis, n in mesh.items()}, **more}
-        call(self.heddlec, source, "-o", output, "--target=host", *options,
-             *[x for name, v in sets.items() for x in ("--set", f"{name}={v}")])
-        self.made[key] = output
-        return output
+        sets = {**SIZES, **OWN.get(model, {}), **PLAIN}
+        return source, {**sets, "train.batch": 1, "train.accumulate": 8 // readers(mesh)}
 
-    def run(self, program, mesh, *options, steps=STEPS):
-        call(program, f"--data={self.folder}/tokens.bin", f"--steps={steps}", f"--ranks={ranks(mesh)}",
-             f"--digest={program}.digest", *options)
-        with open(f"{program}.digest") as f:
-            return f.read().splitlines()
-
-
-def numbers(digest, column):
-    return [float.fromhex(line.split()[column]) for line in digest if not line.startswith("param")]
-
-
-def parameters(digest):
-    return [line for line in digest if line.startswith("param")]
-
-
-def far(a, b, most):
-    return len(a) != len(b) or any(not abs(x - y) <= most * abs(y) for x, y in zip(a, b))
-
-
-def program_of(plan):
-    with open(plan) as f:
-        return [line for line in f if line.startswith("program ")]
-
-
-def agree(bench, model, mesh, schedules):
-    wrong, first = [], None
-    one = bench.run(bench.compile(model, {}, SCHEDULES[0]), {})
-    for schedule in schedules:
-        name = f"{model}, {mesh}, {schedule}"
-        digest = bench.run(bench.compile(model, mesh, schedule), mesh)
-        if first is None:
-            first = digest
-            if far(numbers(digest, 1), numbers(one, 1), 1e-6) or far(numbers(digest, 2), numbers(one, 2), 1e-5):
-                wrong.append(f"{name}: {digest[:STEPS]}, and one rank {one[:STEPS]}")
-        elif digest != first:
-            wrong.append(f"{name}: another digest than {schedules[0]}")
-    readers = ranks({a: n for a, n in mesh.items() if a != "tensor"})
-    plans = [bench.compile(model, m, schedules[-1], "--emit=plan") for m in (mesh, dict(shard=readers))]
-    if program_of(plans[0]) != program_of(plans[1]):
-        wrong.append(f"{model}, {mesh}: the plan says that it computes something else than without the axis")
-    if len(set(numbers(one, 1))) != STEPS:
-        wrong.append(f"the losses show no training: {one}")
-    return wrong
+    def without(self, mesh, schedule):
+        return dict(shard=readers(mesh)), schedule
 
 
 def drops(bench, mesh):
@@ -129,8 +60,7 @@ def drops(bench, mesh):
         digests.append(bench.run(bench.compile("bounded", m, SCHEDULES[1]), m, f"--log={log}"))
         with open(log) as f:
             seen.append([x["dropped"] for x in map(json.loads, f) if "dropped" in x])
-    wrong = [f"bounded, {mesh}: {digests}"] if any(
-        far(numbers(digests[1], i), numbers(digests[0], i), most) for i, most in ((1, 1e-6), (2, 1e-5))) else []
+    wrong = [f"bounded, {mesh}: {digests}"] if far_from(digests[1], digests[0]) else []
     if seen[0] != seen[1] or min(seen[0], default=0) < 1 or len(seen[0]) != STEPS:
         wrong.append(f"bounded, {mesh}: {seen[1]} choices are dropped, on one rank {seen[0]}")
     return wrong
@@ -177,40 +107,6 @@ def bounds(bench):
     return wrong
 
 
-def starts_alike(bench, mesh):
-    still = {"train.lr": "constant(0.0)", "schedule.fsdp": "zero3"}
-    digests, sizes, log = [], set(), os.path.join(bench.folder, "log.jsonl")
-    for m in ({}, mesh):
-        digests.append(parameters(bench.run(bench.compile("olmoe", m, still), m, f"--log={log}", steps=1)))
-        with open(log) as f:
-            sizes.add(json.loads(f.readline())["parameters"])
-    wrong = [] if digests[0] == digests[1] else [f"{mesh}: initial parameters are not those of one rank"]
-    return wrong if len(sizes) == 1 else wrong + [f"{mesh}: the log counts {sizes} parameters"]
-
-
-def resumes(bench, choices):
-    """Each choice is a mesh and a strategy."""
-    wrong = []
-    programs = [(bench.compile("olmoe", mesh, {"schedule.fsdp": fsdp}), mesh) for mesh, fsdp in choices]
-    whole = numbers(bench.run(*programs[0]), 1)
-    for i in range(len(choices)):
-        j, saved = (i + 1) % len(choices), os.path.join(bench.folder, "saved")
-        bench.run(*programs[i], f"--save={saved}", steps=2)
-        on_others = numbers(bench.run(*programs[j], f"--resume={saved}"), 1)
-        if far(on_others[-1:], whole[-1:], 1e-6):
-            wrong.append(f"saved on {choices[i]}, resumed on {choices[j]}: {on_others}, and without a stop {whole}")
-        shutil.rmtree(saved)
-    return wrong
-
-
-def exports(bench, mesh):
-    programs = [(bench.compile("olmoe", m, {"schedule.fsdp": "zero3"}), m) for m in ({}, mesh)]
-    weights = os.path.join(bench.folder, "weights.safetensors")
-    trained = bench.run(*programs[1], f"--export={weights}", steps=2)
-    of = [parameters(trained)] + [parameters(bench.run(*p, f"--init={weights}", steps=0)) for p in programs]
-    return [] if of[0] == of[1] == of[2] and of[0] else [f"{mesh}: exported weights, read again, are others"]
-
-
 def reported(bench):
     """The tokens, choices and weights that a rank receives, forward and backward, and its part of the sums."""
     with open(bench.compile("olmoe", dict(expert=4), {"train.accumulate": 1, "schedule.recompute": "none"},
@@ -221,24 +117,7 @@ def reported(bench):
     return [] if streams["expert"]["bytes"] == moved else [f"the report has {streams['expert']}, not {moved} bytes"]
 
 
-# --- mutants of a plan: an edit of its text, or of the n-th line that matches
-
-def line(pattern, change, n=0):
-    def edit(plan):
-        lines, found = plan.split("\n"), 0
-        for i, text in enumerate(lines):
-            if re.search(pattern, text):
-                if found == n:
-                    lines[i] = change(text, lines[:i])
-                    break
-                found += 1
-        return "\n".join(lines)
-    return edit
-
-
-def sub(pattern, by):
-    return lambda text, before: re.sub(pattern, by, text, count=1)
-
+# --- mutants of a plan
 
 def of_op(kind):
     return rf"= {kind} %\d+ .*comm = @comm.expert"
@@ -325,21 +204,9 @@ EXCHANGED = {
 }
 
 
-def mutants_are_refused(bench, opt, more, mutants):
-    wrong, changed = [], os.path.join(bench.folder, "changed.hir")
-    schedule = {"schedule.fsdp": "zero3", "schedule.graph": "none", "schedule.recompute": "none", **more}
-    with open(bench.compile("olmoe" if more else "bounded", dict(expert=2, shard=2), schedule, "--emit=plan")) as f:
-        text = f.read()
-    for name, change in {"as it is": lambda p: p, **mutants}.items():
-        mutant = change(text)
-        with open(changed, "w") as f:
-            f.write(mutant)
-        done = call(opt, "--pass-pipeline=verify-plan", changed, "-o", os.devnull, ok=False)
-        if done.returncode not in (0, 1) or (done.returncode == 0) != (name == "as it is"):
-            wrong.append(f"mutant '{name}' is accepted, or refused for nothing: {done.stderr[-500:]}")
-        if name != "as it is" and mutant == text:
-            wrong.append(f"mutant '{name}' changes nothing")
-    return wrong
+def plan_of(bench, model, more):
+    schedule = {"schedule.fsdp": "zero3", "schedule.graph": "none", "schedule.recompute": "none"}
+    return bench.plan(model, dict(expert=2, shard=2), {**schedule, **more})
 
 
 def main():
@@ -347,7 +214,7 @@ def main():
     everything = "--all" in sys.argv
     both = dict(expert=2, shard=2)
     with tempfile.TemporaryDirectory(prefix="heddle-expert-") as folder:
-        bench = Bench(root, heddlec, folder)
+        bench = Bench(root, heddlec, folder, STEPS)
         wrong = agree(bench, "olmoe", both, SCHEDULES if everything else SCHEDULES[:2])
         wrong += agree(bench, "deepseek", dict(expert=4), SCHEDULES if everything else SCHEDULES[1:3])
         if everything:
@@ -357,21 +224,21 @@ def main():
                 last = [{**s, "train.reduce": "last"} for s in SCHEDULES[:4]]
                 wrong += agree(bench, "mixtral", mesh, last)
         wrong += drops(bench, dict(expert=2, shard=2))
-        wrong += starts_alike(bench, both)
+        wrong += starts_alike(bench, "olmoe", both)
         choices = [({}, "none"), (both, "zero3"), (dict(expert=4), "none")]
         if everything:
             choices += [(dict(expert=2), "zero1"), (dict(shard=2), "zero3"), (dict(expert=2, replicate=2), "zero2"),
                         (dict(expert=2, tensor=1, shard=4), "zero3")]
-        wrong += resumes(bench, choices)
-        wrong += exports(bench, both)
+        wrong += resumes(bench, "olmoe", choices)
+        wrong += exports(bench, "olmoe", both)
         wrong += reported(bench)
         last = {"schedule.recompute": "Block.mlp", "schedule.graph": "step", "schedule.fsdp": "zero3"}
         wrong += exchanges(bench, [("olmoe", dict(expert=2, shard=2), {}, [last] if not everything else SCHEDULES),
                                    ("mixtral", dict(expert=4), {"train.compute": "bf16"}, SCHEDULES[2:3])])
         wrong += bounds(bench)
-        wrong += mutants_are_refused(bench, opt, {}, MUTANTS)
-        wrong += mutants_are_refused(bench, opt, {"schedule.experts": "exchange", "schedule.experts.bound": 75},
-                                     EXCHANGED)
+        wrong += mutants_are_refused(bench, opt, plan_of(bench, "bounded", {}), MUTANTS)
+        sent = {"schedule.experts": "exchange", "schedule.experts.bound": 75}
+        wrong += mutants_are_refused(bench, opt, plan_of(bench, "olmoe", sent), EXCHANGED)
     print("\n".join(wrong) or "ok")
     return len(wrong) > 0
 

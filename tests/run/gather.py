@@ -15,9 +15,10 @@ import argparse
 import os
 import re
 import struct
-import subprocess
 import sys
 import tempfile
+
+from axis import call
 
 STEPS = 2
 MODEL = {"vocab": 48, "layers": 3, "heads": 2, "kv_heads": 1, "dim": 32, "hidden": 48, "seq": 8, "train.batch": 2,
@@ -53,13 +54,6 @@ WARNINGS = [({"train.precision.fp8": "none"}, "train.precision.fp8 names no modu
             ({"schedule.fsdp": "zero2"}, "only schedule.fsdp = zero3 gathers weights for the forward pass"),
             ({"schedule.fsdp.weights": "master"}, "with schedule.fsdp.weights = master weights are rounded while")]
 QUANTIZED = r"^.*all_gather .*quantized = {}.*\n"
-
-
-def call(*command, ok=True, **env):
-    done = subprocess.run(command, capture_output=True, text=True, env=dict(os.environ, OMP_NUM_THREADS="1", **env))
-    if ok and done.returncode:
-        sys.exit(f"{' '.join(command)}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
-    return done
 
 
 class Bench:

@@ -16,13 +16,13 @@ usage: tensor.py ROOT HEDDLEC HEDDLE_OPT [--all]
   verify-plan refuses each.
 Without --all one mesh and a few schedules.
 """
-import json
 import os
 import re
-import shutil
-import subprocess
 import sys
 import tempfile
+
+import axis
+from axis import agree, exports, line, mutants_are_refused, readers, resumes, starts_alike, sub, verified
 
 STEPS = 4
 LLAMA = dict(layers=2, dim=32, heads=4, kv_heads=4, hidden=64, seq=8, vocab=40)
@@ -40,139 +40,17 @@ SEQUENCE = {"schedule.sequence": "on"}  # other bits than off: sums of norms are
 SCHEDULES += [{**SCHEDULES[0], **OFFLOAD}, {**SCHEDULES[1], **OFFLOAD}, {**SCHEDULES[4], **OFFLOAD}]
 
 
-def call(*command, ok=True, **env):
-    done = subprocess.run(command, capture_output=True, text=True, env=dict(os.environ, OMP_NUM_THREADS="1", **env))
-    if ok and done.returncode:
-        sys.exit(f"{' '.join(command)}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
-    return done
-
-
-def on(mesh):
-    return {f"schedule.mesh.{axis}": n for axis, n in mesh.items()}
-
-
-def ranks(mesh):
-    n = 1
-    for size in mesh.values():
-        n *= size
-    return n
-
-
-class Bench:
-    def __init__(self, root, heddlec, folder):
-        self.root, self.heddlec, self.folder, self.n = root, heddlec, folder, 0
-        with open(os.path.join(folder, "tokens.bin"), "wb") as f:
-            f.write(b"".join(((i * i * 31 + i // 7) % 37).to_bytes(2, "little") for i in range(20000)))
-
-    def compile(self, model, mesh, more, *options):
-        self.n += 1
-        output = os.path.join(self.folder, f"p{self.n}")
-        readers = ranks({a: n for a, n in mesh.items() if a != "tensor"})
+class Bench(axis.Bench):
+    def settings(self, model, mesh):
         source, sizes = MODELS[model]
-        sets = {**sizes, **PLAIN, "train.batch": 2, "train.accumulate": 4 // readers, **on(mesh), **more}
-        call(self.heddlec, f"{self.root}/{source}", "-o", output, "--target=host", *options,
-             *[x for name, v in sets.items() for x in ("--set", f"{name}={v}")])
-        return output
+        return f"{self.root}/{source}", {**sizes, **PLAIN, "train.batch": 2, "train.accumulate": 4 // readers(mesh)}
 
-    def run(self, program, mesh, *options, steps=STEPS):
-        call(program, f"--data={self.folder}/tokens.bin", f"--steps={steps}", f"--ranks={ranks(mesh)}",
-             f"--digest={program}.digest", *options)
-        with open(f"{program}.digest") as f:
-            return f.read().splitlines()
+    def without(self, mesh, schedule):
+        return ({axis: n for axis, n in mesh.items() if axis != "tensor"},
+                {k: v for k, v in schedule.items() if k != "schedule.sequence"})
 
 
-def numbers(digest, column):
-    return [float.fromhex(line.split()[column]) for line in digest if not line.startswith("param")]
-
-
-def far(a, b, most):
-    return len(a) != len(b) or any(not abs(x - y) <= most * abs(y) for x, y in zip(a, b))
-
-
-def program_of(plan):
-    with open(plan) as f:
-        return [line for line in f if line.startswith("program ")]
-
-
-def agree(bench, model, meshes, schedules):
-    wrong = []
-    one = bench.run(bench.compile(model, {}, SCHEDULES[0]), {})
-    for mesh in meshes:
-        first = None
-        for schedule in schedules:
-            name = f"{model}, {mesh}, {schedule}"
-            digest = bench.run(bench.compile(model, mesh, schedule), mesh)
-            if first is None:
-                first = digest
-                if far(numbers(digest, 1), numbers(one, 1), 1e-6) or far(numbers(digest, 2), numbers(one, 2), 1e-5):
-                    wrong.append(f"{name}: {digest[:STEPS]}, and one rank {one[:STEPS]}")
-            elif digest != first:
-                wrong.append(f"{name}: another digest than {schedules[0]}")
-        whole = {axis: n for axis, n in mesh.items() if axis != "tensor"}
-        alone = {k: v for k, v in schedules[-1].items() if k != "schedule.sequence"}
-        plans = [bench.compile(model, m, s, "--emit=plan") for m, s in ((mesh, schedules[-1]), (whole, alone))]
-        if program_of(plans[0]) != program_of(plans[1]):
-            wrong.append(f"{model}, {mesh}: the plan says that it computes something else than without tensor")
-    if len(set(numbers(one, 1))) != STEPS:
-        wrong.append(f"the losses show no training: {one}")
-    return wrong
-
-
-def starts_alike(bench, mesh):
-    still = {"train.lr": "constant(0.0)", "schedule.fsdp": "zero3"}
-    digests, sizes, log = [], set(), os.path.join(bench.folder, "log.jsonl")
-    for m in ({}, mesh):
-        lines = bench.run(bench.compile("llama", m, still), m, f"--log={log}", steps=1)
-        digests.append([x for x in lines if x.startswith("param")])
-        with open(log) as f:
-            sizes.add(json.loads(f.readline())["parameters"])
-    wrong = [] if digests[0] == digests[1] else [f"{mesh}: initial parameters are not those of one rank"]
-    return wrong if len(sizes) == 1 else wrong + [f"{mesh}: the log counts {sizes} parameters"]
-
-
-def resumes(bench, choices):
-    """Each choice is a mesh and a strategy."""
-    wrong, meshes = [], [mesh for mesh, _ in choices]
-    programs = [bench.compile("llama", mesh, {"schedule.fsdp": fsdp}) for mesh, fsdp in choices]
-    whole = numbers(bench.run(programs[0], meshes[0]), 1)
-    for i, j in [(i, (i + 1) % len(meshes)) for i in range(len(meshes))]:
-        saved = os.path.join(bench.folder, f"saved{i}")
-        bench.run(programs[i], meshes[i], f"--save={saved}", steps=2)
-        on_others = numbers(bench.run(programs[j], meshes[j], f"--resume={saved}"), 1)
-        if far(on_others[-2:], whole[-2:], 1e-6):
-            wrong.append(f"saved on {choices[i]}, resumed on {choices[j]}: {on_others}, and without a stop {whole}")
-        shutil.rmtree(saved)
-    return wrong
-
-
-def exports(bench, mesh):
-    """Weights that ranks of the axis `tensor` export are read by one rank and by them, bit for bit."""
-    programs = [(bench.compile("llama", m, {"schedule.fsdp": "zero3"}), m) for m in ({}, mesh)]
-    weights = os.path.join(bench.folder, "weights.safetensors")
-    trained = bench.run(*programs[1], f"--export={weights}", steps=2)
-    read = [bench.run(*p, f"--init={weights}", steps=0) for p in programs]
-    of = [[x for x in digest if x.startswith("param")] for digest in (trained, *read)]
-    return [] if of[0] == of[1] == of[2] and of[0] else [f"{mesh}: exported weights, read again, are others"]
-
-
-# --- mutants of a plan: an edit of its text, or of the n-th line that matches
-
-def line(pattern, change, n=0):
-    def edit(plan):
-        lines, found = plan.split("\n"), 0
-        for i, text in enumerate(lines):
-            if re.search(pattern, text):
-                if found == n:
-                    lines[i] = change(text, lines[:i])
-                    break
-                found += 1
-        return "\n".join(lines)
-    return edit
-
-
-def sub(pattern, by):
-    return lambda text, before: re.sub(pattern, by, text)
-
+# --- mutants of a plan
 
 def reads_terms(text, before):
     """The reshape of a gathered sum reads what the reduce_scatter took."""
@@ -222,28 +100,13 @@ OF_POSITIONS["a norm's gradient of one rank's positions"] = lambda plan: re.sub(
     r"(reduce_scatter (%\d+) {bwd[^\n]*f32\[16\][^\n]*\n(?:.*\n)*?.*store )%\d+", r"\1\2", plan, count=1)
 
 
-def mutants_are_refused(bench, opt, mutants, more):
-    wrong, changed = [], os.path.join(bench.folder, "changed.hir")
-    schedule = {"schedule.fsdp": "zero3", "schedule.graph": "none", **more}
-    with open(bench.compile("llama", dict(tensor=2, shard=2), schedule, "--emit=plan")) as f:
-        text = f.read()
-    for name, change in {"as it is": lambda p: p, **mutants}.items():
-        mutant = change(text)
-        with open(changed, "w") as f:
-            f.write(mutant)
-        done = call(opt, "--pass-pipeline=verify-plan", changed, "-o", os.devnull, ok=False)
-        if done.returncode not in (0, 1) or (done.returncode == 0) != (name == "as it is"):
-            wrong.append(f"mutant '{name}' is accepted, or refused for nothing: {done.stderr[-500:]}")
-        if name != "as it is" and mutant == text:
-            wrong.append(f"mutant '{name}' changes nothing")
-    return wrong
+def plan_of(bench, more):
+    return bench.plan("llama", dict(tensor=2, shard=2), {"schedule.fsdp": "zero3", "schedule.graph": "none", **more})
 
 
 def shared_heads_are_proved(bench, opt):
     """k and v that all heads read are whole, and their gradients are terms: not one read as a sum, nor summed twice."""
-    wrong, changed = [], os.path.join(bench.folder, "shared.hir")
-    with open(bench.compile("one kv head", dict(tensor=4), {"schedule.graph": "none"}, "--emit=plan")) as f:
-        text = f.read()
+    wrong, text = [], bench.plan("one kv head", dict(tensor=4), {"schedule.graph": "none"})
     after = text.index("= attention_grad")
     terms, whole = re.search(r"reduce_scatter (%\d+) .*\n.*(%\d+) = all_gather", text[after:]).groups()
     cases = {
@@ -253,9 +116,7 @@ def shared_heads_are_proved(bench, opt):
         "gradients of one rank": text[:after] + text[after:].replace(f"store {whole} ", f"store {terms} ", 1),
     }
     for name, mutant in cases.items():
-        with open(changed, "w") as f:
-            f.write(mutant)
-        done = call(opt, "--pass-pipeline=verify-plan", changed, "-o", os.devnull, ok=False)
+        done = verified(bench, opt, mutant)
         if (done.returncode == 0) != (name == "as it is") or (name != "as it is" and mutant == text):
             wrong.append(f"one kv head, '{name}': {done.returncode}, {done.stderr[-300:]}")
     return wrong
@@ -263,16 +124,12 @@ def shared_heads_are_proved(bench, opt):
 
 def norm_of_one_rank(bench, opt):
     """A norm in one op has the gradients of one rank, and not the parts that others have."""
-    changed = os.path.join(bench.folder, "norm.hir")
-    with open(bench.compile("llama", dict(tensor=2), {"schedule.fsdp": "none"}, "--emit=plan")) as f:
-        text = f.read()
+    text = bench.plan("llama", dict(tensor=2), {"schedule.fsdp": "none"})
     sums = re.search(r"= square_sums {buffers = (\[.*?\])} : f64\[\d+\]", text)[1]
     end = int(re.search(r"^arena @device {bytes = (\d+)", text, re.M)[1])
     whole = f"= grad_norm {{buffers = {sums}, workspace_bytes = 256, workspace_at = {end}}} "
     text = re.sub(r"= root_sum %\d+ ", whole, text).replace(f"{{bytes = {end}", f"{{bytes = {end + 256}")
-    with open(changed, "w") as f:
-        f.write(text)
-    done = call(opt, "--pass-pipeline=verify-plan", changed, "-o", os.devnull, ok=False)
+    done = verified(bench, opt, text)
     if "grad_norm covers the gradients of one rank, and other ranks hold other parts of the parameters" in done.stderr:
         return []
     return [f"a norm of one rank's gradients: {done.stderr[-500:]}"]
@@ -285,25 +142,27 @@ def main():
     if everything:
         meshes += [dict(tensor=2), dict(tensor=4), dict(tensor=2, shard=2, replicate=2)]
     with tempfile.TemporaryDirectory(prefix="heddle-tensor-") as folder:
-        bench = Bench(root, heddlec, folder)
-        wrong = agree(bench, "llama", meshes, SCHEDULES if everything else SCHEDULES[:2])
-        if everything:
-            wrong += agree(bench, "llama3", meshes, SCHEDULES)
-        for model in ("gpt2", "windows and dropout", "one kv head"):
-            wrong += agree(bench, model, meshes, SCHEDULES if everything else SCHEDULES[1:2])
+        bench = Bench(root, heddlec, folder, STEPS)
+        wrong = []
+        for mesh in meshes:
+            wrong += agree(bench, "llama", mesh, SCHEDULES if everything else SCHEDULES[:2])
+            if everything:
+                wrong += agree(bench, "llama3", mesh, SCHEDULES)
+            for model in ("gpt2", "windows and dropout", "one kv head"):
+                wrong += agree(bench, model, mesh, SCHEDULES if everything else SCHEDULES[1:2])
         positions = [{**s, **SEQUENCE} for s in SCHEDULES[:9 if everything else 2]]
-        wrong += agree(bench, "llama", [dict(tensor=2)], positions)
+        wrong += agree(bench, "llama", dict(tensor=2), positions)
         wrong += shared_heads_are_proved(bench, opt)
         wrong += norm_of_one_rank(bench, opt)
-        wrong += starts_alike(bench, dict(tensor=2, shard=2))
+        wrong += starts_alike(bench, "llama", dict(tensor=2, shard=2))
         choices = [({}, "none"), (dict(tensor=2, shard=2), "zero3"), (dict(tensor=2), "none")]
         if everything:
             choices += [(dict(tensor=2, shard=2), "none"), (dict(tensor=4), "zero3"), (dict(shard=2), "zero2"),
                         (dict(tensor=2, shard=2, replicate=2), "zero1")]
-        wrong += resumes(bench, choices)
-        wrong += exports(bench, dict(tensor=2))
-        wrong += mutants_are_refused(bench, opt, MUTANTS, {})
-        wrong += mutants_are_refused(bench, opt, OF_POSITIONS, SEQUENCE)
+        wrong += resumes(bench, "llama", choices)
+        wrong += exports(bench, "llama", dict(tensor=2))
+        wrong += mutants_are_refused(bench, opt, plan_of(bench, {}), MUTANTS)
+        wrong += mutants_are_refused(bench, opt, plan_of(bench, SEQUENCE), OF_POSITIONS)
     print("\n".join(wrong) or "ok")
     return len(wrong) > 0
 

@@ -16,9 +16,10 @@ import argparse
 import os
 import re
 import struct
-import subprocess
 import sys
 import tempfile
+
+from axis import call
 
 GRAINS, STEPS = 8, 2
 UNEVEN = ("tests/run/uneven.hd", {"train.batch": 1, "schedule.fsdp.unit": "Wide,Squeeze"})
@@ -34,13 +35,6 @@ ALL = FEW + [(1, 2, "none", {}), (4, 1, "none", {}), (2, 1, "none", {}),
              (4, 1, "zero3", {"schedule.graph": "step", "schedule.fsdp.live_grads": 1}), (4, 2, "zero3", {}),
              (2, 4, "zero2", {}), (1, 8, "none", {"schedule.graph": "unit"}), (2, 2, "none", {}),
              (1, 4, "none", {"schedule.recompute": "Block"}), (8, 1, "none", {}), (8, 1, "zero3", {})]
-
-
-def call(*command, ok=True, **env):
-    done = subprocess.run(command, capture_output=True, text=True, env=dict(os.environ, OMP_NUM_THREADS="1", **env))
-    if ok and done.returncode:
-        sys.exit(f"{' '.join(command)}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
-    return done
 
 
 class Bench:
