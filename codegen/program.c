@@ -217,7 +217,7 @@ static void put_regions(Emit *e) {
 static bool exchanges(const Emit *e, const Symbol *comm) {
     for (const Func *f = e->m->funcs; f; f = f->next)
         for (const Op *o = f->is_kernel ? NULL : f->first; o; o = o->next)
-            if ((hd_has(&o->attrs, A_TREE) || (hd_op_is(o, TRAIT_COLLECTIVE) && hd_collective(o)->exchanges)) &&
+            if ((hd_exchanges(o) || (hd_op_is(o, TRAIT_COLLECTIVE) && hd_collective(o)->exchanges)) &&
                 hd_named(o, A_COMM) == comm)
                 return true;
     return false;

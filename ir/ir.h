@@ -257,6 +257,7 @@ bool hd_is_action(const Op *o); // of a plan: the program does something for it
 static inline bool hd_op_is(const Op *o, unsigned trait) { return (hd_op_info(o->kind)->traits & trait) != 0; }
 typedef struct { OpKind inverse; bool gathers, exchanges, sums; } CollectiveInfo; // a row of collectives.def
 const CollectiveInfo *hd_collective(const Op *o); // NULL: it is none
+bool hd_exchanges(const Op *o); // a sum of which each rank receives the parts before it adds them up
 static inline bool hd_gathers(const Op *o) { return hd_op_is(o, TRAIT_COLLECTIVE) && hd_collective(o)->gathers; }
 typedef struct { const char *text; AttrKind kind; const char *doc; } AttrInfo;
 const AttrInfo *hd_attr_info(AttrId a);

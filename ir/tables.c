@@ -120,6 +120,11 @@ const CollectiveInfo *hd_collective(const Op *o) {
     return hd_op_is(o, TRAIT_COLLECTIVE) ? &collectives[o->kind] : NULL;
 }
 
+bool hd_exchanges(const Op *o) {
+    return hd_op_is(o, TRAIT_COLLECTIVE) && hd_collective(o)->sums &&
+           (hd_has(&o->attrs, A_TREE) || hd_has(&o->attrs, A_OUT));
+}
+
 static const char *const roles[] = {
 #define ROLE(id, text) text,
 #include "ir/roles.def"

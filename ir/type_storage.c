@@ -146,6 +146,9 @@ const char *hd_rule_collective(Rule *r) {
         WRONG("%s over %lld ranks of %s", name, ll(ranks), TEXT(buffer ? buffer->type : IN(0)));
     if (!gather) t.dim[0] /= ranks;
     const char *out = quantizes ? NULL : hd_word(&r->o->attrs, A_OUT, NULL);
+    if (does->sums && out && (t.dtype != TY_BF16 || strcmp(out, "f32")))
+        WRONG("out = %s of %s: bf16 is added up in f32", out, TEXT(buffer ? buffer->type : IN(0)));
+    if (does->sums && out) t.dtype = TY_F32, out = NULL;
     if (out && (t.dtype != TY_F32 || !hd_dtype_parse(out, &t.dtype) || !hd_dtype_is_half(t.dtype)))
         WRONG("out = %s of %s: f32 is rounded to bf16 or f16", out, TEXT(buffer ? buffer->type : IN(0)));
     if (does->sums && (!hd_dtype_is_float(t.dtype) || hd_dtype_is_fp8(t.dtype)))

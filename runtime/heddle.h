@@ -472,6 +472,8 @@ void hd_host_reduce_scatter(HdExec *x, int comm, HdDtype dt, const void *whole, 
 void hd_host_exchange(HdExec *x, int comm, const void *whole, void *parts, size_t part_bytes, size_t moved);
 // Likewise in f32, summed over ranks 0, 1, ... as hd_host_tree_sum adds.
 void hd_host_reduce_tree(HdExec *x, int comm, const void *whole, void *part, int64_t part_count);
+// Likewise of parts in dt, added in f32: in a tree, or over ranks r+1, r+2, ..., r.
+void hd_host_reduce_wide(HdExec *x, int comm, HdDtype dt, bool tree, const void *whole, void *part, int64_t part_count);
 void hd_host_record(HdExec *x, int event); // in this run of the function
 void hd_host_wait(HdExec *x, int event);
 void hd_host_wait_before(HdExec *x, int event); // recorded in the run before

@@ -3,20 +3,24 @@
 #include "ir/base/ints.h"
 #include "ir/mesh.h"
 
-// `rows` rows of n elements at device address `from`, added in a tree.
-static void put_tree_sum(Emit *e, const Op *o, int64_t rows, int64_t n, const char *from, const char *to) {
-    const int vec = n % 4 == 0 ? 4 : 1;
-    const char *numbers = hd_sprintf(e->a, "#define TS_ROWS %lld\n#define TS_VEC %d\n", ll(rows), vec);
-    const char *name = hd_cuda_name(e, "tree_sum", numbers);
-    const char *text = hd_cuda_template(e, "tree_sum", hd_sprintf(e->a, "#define TS_KERNEL %s\n%s", name, numbers));
-    if (n)
-        HD_CUDA_LAUNCH(e, o, name, text, hd_ceil_div(n, 256 * vec), 1, 256, 0, from, to,
-                       hd_sprintf(e->a, "%lld", ll(n)));
+// `rows` rows of n elements in dtype d at device address `from`, added in f32: in a tree, or from row `first`, C, on in
+// a circle.
+static void put_row_sum(Emit *e, const Op *o, DType d, int64_t rows, int64_t n, const char *from, const char *to,
+                        const char *first) {
+    const int vec = n % 8 == 0 && d != TY_F32 ? 8 : n % 4 == 0 && d == TY_F32 ? 4 : 1;
+    const char *what = hd_sprintf(e->a, "#define TS_ROWS %lld\n#define TS_VEC %d\n#define TS_FROM %s\n", ll(rows), vec,
+                                  hd_cuda_type(d));
+    const char *of = first ? "row_sum" : "tree_sum", *name = hd_cuda_name(e, of, what);
+    const char *text = hd_cuda_template(e, of, hd_sprintf(e->a, "#define TS_KERNEL %s\n%s", name, what));
+    const char *count = hd_sprintf(e->a, "%lld", ll(n));
+    const int64_t blocks = hd_ceil_div(n, 256 * vec);
+    if (n && first) HD_CUDA_LAUNCH(e, o, name, text, blocks, 1, 256, 0, from, to, count, first);
+    else if (n) HD_CUDA_LAUNCH(e, o, name, text, blocks, 1, 256, 0, from, to, count);
 }
 
 void hd_cuda_print_tree_sum(Emit *e, const Op *o) {
-    put_tree_sum(e, o, o->in[0]->type->dim[0], hd_type_count(o->out[0]->type),
-                 hd_cuda_device(e, hd_emit_place(e, o->in[0])), hd_cuda_device(e, hd_emit_place(e, o->out[0])));
+    put_row_sum(e, o, TY_F32, o->in[0]->type->dim[0], hd_type_count(o->out[0]->type),
+                hd_cuda_device(e, hd_emit_place(e, o->in[0])), hd_cuda_device(e, hd_emit_place(e, o->out[0])), NULL);
 }
 
 static void put_exchange(Emit *e, const Op *o, int comm, DType d, const char *from, const char *to, int64_t n,
@@ -26,13 +30,16 @@ static void put_exchange(Emit *e, const Op *o, int comm, DType d, const char *fr
 }
 
 // Every rank receives the parts that it adds up.
-static void put_reduce_tree(Emit *e, const Op *o, const Exchange *x) {
+static void put_exchanged_sum(Emit *e, const Op *o, const Exchange *x) {
     const int64_t space = hd_emit_workspace(e, o), n = hd_type_count(x->part);
     const char *parts = hd_cuda_device(e, space < 0 ? 0 : space);
-    put_exchange(e, o, x->comm, TY_F32, hd_cuda_device(e, x->from), parts, n, n);
+    const Symbol *buffer = hd_named(o, A_BUFFER);
+    const DType d = (buffer ? buffer->type : o->in[0]->type)->dtype;
+    put_exchange(e, o, x->comm, d, hd_cuda_device(e, x->from), parts, n, n);
     const Mesh mesh = hd_mesh(e->m);
-    put_tree_sum(e, o, hd_mesh_ranks(&mesh, hd_axes(&hd_named(o, A_COMM)->attrs, A_OVER)), n, parts,
-                 hd_cuda_device(e, x->to));
+    const char *own = hd_sprintf(e->a, "(uint64_t)hd_own_part(x, %d, 1)", x->comm);
+    put_row_sum(e, o, d, hd_mesh_ranks(&mesh, hd_axes(&hd_named(o, A_COMM)->attrs, A_OVER)), n, parts,
+                hd_cuda_device(e, x->to), hd_has(&o->attrs, A_TREE) ? NULL : own);
 }
 
 // A rank's rows in their place in the whole, or their scales, which are sent from there.
@@ -67,8 +74,8 @@ void hd_cuda_print_collective(Emit *e, const Op *o) {
     Exchange x = hd_emit_exchange(e, o);
     const DType dtype = hd_result_type(o, 0)->dtype;
     const int64_t n = hd_type_count(x.part), bytes = n * hd_dtype_bytes(dtype);
-    if (hd_has(&o->attrs, A_TREE)) {
-        put_reduce_tree(e, o, &x);
+    if (hd_exchanges(o)) {
+        put_exchanged_sum(e, o, &x);
         return;
     }
     if (hd_has(&o->attrs, A_QUANTIZED)) {

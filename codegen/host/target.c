@@ -376,6 +376,12 @@ static void host_collective(Emit *e, const Op *o) {
     }
     const bool sums = hd_collective(o)->sums;
     const char *from = at(e, x.from);
+    if (sums && hd_has(&o->attrs, A_OUT)) {
+        hd_emit_line(e, o, "hd_host_reduce_wide(x, %d, %s, %s, %s, %s, %lld);", x.comm,
+                     hd_emit_dtype(hd_named(o, A_BUFFER) ? hd_named(o, A_BUFFER)->type->dtype : o->in[0]->type->dtype),
+                     hd_has(&o->attrs, A_TREE) ? "true" : "false", from, at(e, x.to), ll(n));
+        return;
+    }
     if (to != x.part->dtype) { // rounded in the place of this rank's part
         from = hd_sprintf(e->a, "%s + hd_own_part(x, %d, %lld)", at(e, x.to), x.comm, ll(bytes));
         hd_emit_line(e, o, "hd_host_copy(%s, %s, %lld, %s, %s, false);", hd_emit_dtype(x.part->dtype),

@@ -331,6 +331,22 @@ static bool ready(Front *f, const SettingRow *row, const Setting *s) {
                           with_commas(f, row->ready));
 }
 
+// Ranks send gradients in the type that gradients have, and those are results of products.
+static bool gradients_fit(Front *f, const Settings *set, const Mesh *mesh) {
+    const Setting *grad = &set->at[row_of(A_GRAD)], *sent = &set->at[row_of(A_REDUCE)];
+    const char *compute = set->at[row_of(A_COMPUTE)].word;
+    if (strcmp(grad->word, sent->word) != 0)
+        return hd_front_error(f, sent->layer > grad->layer ? sent->span : grad->span,
+                              "train.precision.grad = %s and reduce = %s: ranks send gradients in the type that they "
+                              "have; set both to bf16, or both to f32", grad->word, sent->word);
+    if (!strcmp(grad->word, "f32")) return true;
+    if (strcmp(compute, "bf16") != 0)
+        return hd_front_error(f, grad->span, "train.precision.grad = bf16 needs compute = bf16, not %s", compute);
+    if (hd_mesh_ranks(mesh, HD_OWN_AXES) == 1) return true;
+    return hd_front_error(f, grad->span, "train.precision.grad = bf16 is not ready for a mesh with tensor or expert "
+                          "above 1: set grad and reduce to f32");
+}
+
 static Mesh mesh_of(const Settings *set) { // the rows of the axes are one after another, in their order
     Mesh mesh;
     for (int a = 0; a < N_AXES; a++) mesh.size[a] = set->at[row_of(A_MESH) + a].v.i;
@@ -366,6 +382,8 @@ Settings *hd_settings_read(Front *f, Node *const *sets, int n_sets) {
     if (!ok) return NULL;
     for (int k = 0; k < N_ROWS; k++) ok &= ready(f, &rows[k], &set->at[k]);
     ok &= check_mesh(f, set);
+    const Mesh mesh = mesh_of(set);
+    ok = ok && gradients_fit(f, set, &mesh);
     return hd_rate_check(f, set) && ok ? set : NULL;
 }
 

@@ -109,7 +109,8 @@ static Cost cost_comm(const Op *o) {
         return (Cost){0, (double)hd_type_bytes(to) / ranks * (ranks - 1) * rows / all};
     }
     const int64_t row = hd_has(&o->attrs, A_SCALES) ? hd_int(&o->attrs, A_QUANTIZED, 1) : 1; // a scale for each
-    double more = (double)(hd_type_count(to) - hd_type_count(from) / row), bytes = (double)hd_dtype_bytes(to->dtype);
+    const DType sent = (hd_exchanges(o) ? from : to)->dtype;
+    double more = (double)(hd_type_count(to) - hd_type_count(from) / row), bytes = (double)hd_dtype_bytes(sent);
     return more < 0 ? (Cost){-more, -more * bytes} : (Cost){0, more * bytes};
 }
 

@@ -2,7 +2,6 @@
 #include "ir/machine/workspace.h"
 #include "ir/base/ints.h"
 #include "ir/machine/arch.h"
-#include "ir/mesh.h"
 #include "ir/shapes.h"
 #include "ir/ssd.h"
 
@@ -98,10 +97,8 @@ static Workspace workspace_grad_norm(const Op *o, bool cuda HD_UNUSED) {
 
 // cuda: the parts that a rank receives, before it adds them up. host: it reads those of the other ranks in place.
 static Workspace workspace_exchange(const Op *o, bool cuda) {
-    const Type *part = hd_result_type(o, 0);
-    const Mesh mesh = hd_mesh(o->func->module);
-    const int64_t ranks = hd_mesh_ranks(&mesh, hd_axes(&hd_named(o, A_COMM)->attrs, A_OVER));
-    return exactly(cuda && hd_has(&o->attrs, A_TREE) ? hd_type_bytes(part) * ranks : 0);
+    const Symbol *buffer = hd_named(o, A_BUFFER);
+    return exactly(cuda && hd_exchanges(o) ? hd_type_bytes(buffer ? buffer->type : o->in[0]->type) : 0);
 }
 
 static const struct { OpKind of; Workspace (*rule)(const Op *, bool); } rules[N_OPS] = {

@@ -115,6 +115,19 @@ static PtrMap quantized_params(Fsdp *s) {
     return rows;
 }
 
+// Parameters whose gradient is one contribution in bf16, by symbol.
+static PtrMap half_gradients(Fsdp *s) {
+    PtrMap half = {0};
+    if (strcmp(hd_word(s->train, A_GRAD, ""), "bf16")) return half;
+    for (Func *f = s->m->funcs; f; f = f->next)
+        for (const Op *o = f->is_kernel ? NULL : f->first; o; o = o->next)
+            for (int k = 0; o->kind == OP_GRAD && hd_op_param(o, k); k++) {
+                const bool first = hd_ptr_get(&half, hd_op_param(o, k)) < 0;
+                hd_ptr_set(s->cx->scratch, &half, hd_op_param(o, k), first && o->in[0]->type->dtype == TY_BF16);
+            }
+    return half;
+}
+
 static int unit_number(Fsdp *s, const char *name) {
     int u = hd_ptr_get(&s->units, name);
     if (u < 0) hd_ptr_set(s->cx->scratch, &s->units, name, u = s->n_units++);
@@ -145,7 +158,8 @@ static FsdpBucket *bucket_of(Fsdp *s, const char *unit, bool wide, int64_t row, 
     if (i < 0) {
         const Func *rule = hd_func_find(s->m, hd_word(&p->attrs, A_KERNEL, ""));
         FsdpBucket b = {.unit_name = unit, .unit = unit_number(s, unit), .weights = wide || rule ? TY_F32 : s->compute,
-                        .frozen = hd_has(&p->attrs, A_FROZEN), .rule = rule, .row = row, .own = own};
+                        .frozen = hd_has(&p->attrs, A_FROZEN), .rule = rule, .row = row, .own = own,
+                        .sent = TY_BF16};
         b.loc = (Loc){unit, p->loc.file, p->loc.line};
         hd_ptr_set(s->cx->scratch, of_unit, key, i = s->buckets.n);
         hd_push(s->cx->scratch, &s->buckets, b);
@@ -157,7 +171,7 @@ static FsdpBucket *bucket_of(Fsdp *s, const char *unit, bool wide, int64_t row, 
 static bool collect(Fsdp *s) {
     Ctx *cx = s->m->cx;
     const char *root = hd_intern(cx, "root");
-    PtrMap wide = wide_params(s), rows = quantized_params(s), of_unit[2 << N_AXES] = {{0}};
+    PtrMap half = half_gradients(s), wide = wide_params(s), rows = quantized_params(s), of_unit[2 << N_AXES] = {{0}};
     for (int last = 0; last < 2; last++)
         for (Symbol *p = s->m->symbols; p; p = p->next) {
             if (p->kind != SYM_PARAM) continue;
@@ -178,6 +192,7 @@ static bool collect(Fsdp *s) {
             BucketItem item = {.param = p, .count = hd_type_count(p->type), .row = row_size(p->type),
                                .decay = hd_has(&p->attrs, A_DECAY)};
             hd_push(s->cx->scratch, &b->items, item);
+            if (hd_ptr_get(&half, p) != 1) b->sent = TY_F32;
             b->logged |= hd_has(&p->attrs, A_LOGGED);
         }
     bool trained = false;

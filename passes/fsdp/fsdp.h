@@ -26,6 +26,7 @@ typedef struct {
     const Func *rule; // they are buffers, which this kernel updates by the sum of what is added to them; NULL: trained
     int64_t row;   // forward products quantize them in rows of so many elements and nothing else reads them; 0: not so
     Axes own;      // over which each of its parameters is split, so that every rank has a bucket of other elements
+    DType sent;    // of gradients that are not whole on a rank, and of what ranks send of them: f32, or bf16
     bool logged;   // one of them is a number that a run reports
     Loc loc;       // for the ops that move it as a whole
     int used;      // first used by the op of @micro at this position

@@ -28,6 +28,10 @@
 // level0 and level1. So a function is made for each number of sums that a micro-batch completes. With micro-batch m of
 // rank r as leaf m * ranks + r, one tree adds up all of a step, whatever the number of ranks is.
 //
+// With grad = bf16 the transient buffer of a bucket whose gradients are bf16 is bf16, too. Each rank gets the parts
+// that it adds up, in f32, in the same order (`out` of reduce_scatter). What persists is f32. So a gradient that is
+// whole on a rank holds the same numbers, and is summed to the same bits.
+//
 // live_grads = k: a buffer begins only when all but k - 1 of the gradients whose reduction was issued before are
 // reduced. A buffer that is still being written, like that of a root whose embedding is tied to its head, does not
 // count.
@@ -94,7 +98,7 @@ static void store_contributions(Grads *g) {
         const Symbol *p;
         FsdpBucket *b = hd_fsdp_owner(s, grads.at[i], &p);
         if (!b->gradient)
-            b->gradient = hd_fsdp_transient(s, g->f.f, b, "gradient", "gradients", TY_F32, b->layout.size);
+            b->gradient = hd_fsdp_transient(s, g->f.f, b, "gradient", "gradients", b->sent, b->layout.size);
         store_contribution(g, grads.at[i], &seen);
     }
 }
@@ -124,10 +128,24 @@ static void zero_gaps(Grads *g, Builder *at, const FsdpBucket *b, Written *w) {
     zero_range(g, at, b->gradient, end, b->layout.size);
 }
 
+// Buckets whose reduction was issued and that no beginning has waited for yet. With gather = fp8, where a unit has
+// several, its buckets count as one, and those of `b` not at all.
+static int64_t pending(const Grads *g, const FsdpBucket *b) {
+    int64_t n = 0;
+    for (int i = g->drained; i < g->issued.n; i++) {
+        const int unit = g->s->buckets.at[g->issued.at[i]].unit;
+        bool counted = g->s->quantizes && unit == b->unit;
+        for (int k = g->drained; g->s->quantizes && k < i; k++)
+            counted |= g->s->buckets.at[g->issued.at[k]].unit == unit;
+        n += !counted;
+    }
+    return n;
+}
+
 // The buffers that must be reduced before another one begins: the oldest ones.
-static int drain(Grads *g, const char **names) {
+static int drain(Grads *g, const FsdpBucket *b, const char **names) {
     int n = 0;
-    for (; g->issued.n - g->drained >= g->s->live_grads; g->drained++)
+    for (; pending(g, b) >= g->s->live_grads; g->drained++)
         names[n++] = g->s->buckets.at[g->issued.at[g->drained]].gradient->name;
     return n;
 }
@@ -137,7 +155,7 @@ static void begin(Grads *g, int bucket) {
     FsdpBucket *b = &s->buckets.at[bucket];
     Written *w = &g->written[bucket];
     const char **names = HD_NEWN(s->cx->scratch, const char *, g->issued.n - g->drained + 1);
-    int n = is_whole(g, b) ? 0 : drain(g, names); // of gradients that stay whole none ends before the optimizer
+    int n = is_whole(g, b) ? 0 : drain(g, b, names); // of gradients that stay whole none ends before the optimizer
     Builder at = {.f = g->f.f, .before = w->first, .loc = b->loc, .span = w->first->span,
                   .bwd = hd_has(&w->first->attrs, A_BWD)};
     Attrs as = {0};

@@ -83,6 +83,7 @@ typedef struct {
     double flops, model_flops;
     Traffics kinds, streams; // collectives by kind; by the stream they run on
     Rounded rounded;
+    struct { int64_t half, f32; } sums;            // elements of gradients that a rank sends with grad = bf16, by type
     struct { int64_t gathers, others; } quantized; // of weights in a step, with gather = fp8
     Experts experts;
     Pools pools;

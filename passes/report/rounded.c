@@ -26,12 +26,20 @@ static void count_quantized(const Module *m, const Op *o, int64_t runs, Facts *r
     else r->quantized.others += runs;
 }
 
+static void count_sum(const Module *m, const Op *o, int64_t runs, Facts *r) {
+    const Symbol *from = hd_named(o, A_BUFFER);
+    if (!from || strcmp(hd_word(hd_settings(m, "train"), A_GRAD, ""), "bf16")) return;
+    if (hd_has(&o->attrs, A_OUT)) r->sums.half += runs * hd_type_count(from->type);
+    else r->sums.f32 += runs * hd_type_count(from->type);
+}
+
 void hd_report_rounded(const Module *m, Facts *r, Arena *a) {
     const Symbol *step = hd_step(m, KIND_TRAIN);
     bool *seen = HD_NEWN(a, bool, m->n_symbols + 1);
     for (const Func *f = m->funcs; f; f = f->next) {
         const int64_t runs = f->is_kernel ? 0 : hd_runs(step, f);
         for (const Op *o = f->first; o && runs > 0; o = o->next) {
+            if (o->kind == OP_REDUCE_SCATTER) count_sum(m, o, runs, r);
             if (!hd_gathers(o)) continue;
             if (hd_has(&o->attrs, A_OUT) && !hd_has(&o->attrs, A_QUANTIZED)) add_gather(r, o, runs, seen);
             count_quantized(m, o, runs, r);
@@ -46,6 +54,8 @@ void hd_report_rounded(const Module *m, Facts *r, Arena *a) {
 
 void hd_report_rounded_json(const Facts *r, Out *o) {
     const Rounded *x = &r->rounded;
+    if (r->sums.half || r->sums.f32)
+        hd_put_json(o, "  \"gradients_sent\": {\"bf16\": %lld, \"f32\": %lld},\n", ll(r->sums.half), ll(r->sums.f32));
     if (r->quantized.gathers)
         hd_put_json(o, "  \"quantized\": {\"gathers\": %lld, \"others\": %lld},\n", ll(r->quantized.gathers),
                     ll(r->quantized.others));
@@ -59,6 +69,10 @@ void hd_report_rounded_json(const Facts *r, Out *o) {
 
 void hd_report_rounded_text(const Facts *r, Out *o) {
     const Rounded *x = &r->rounded;
+    if (r->sums.half || r->sums.f32)
+        hd_show(o, "grad = bf16: sums over ranks take %lld elements of gradients in bf16 in a step, and %lld in f32: "
+                "buckets with tables, heads and what has several contributions, and what a rank keeps whole\n",
+                ll(r->sums.half), ll(r->sums.f32));
     if (r->quantized.gathers)
         hd_show(o, "gather = fp8: %lld gathers of weights in a step are in one byte with scales, and %lld are of "
                 "weights that are read otherwise as well\n", ll(r->quantized.gathers), ll(r->quantized.others));

@@ -5,9 +5,13 @@
 //   %w = param @w : f32[8,8]                       %w = param @w : f32[8,8];  %c = cast %w {out = bf16} : bf16[8,8]
 //   %y = matmul %x, %w : f32[4,8]          ->      %y = matmul %x, %c : bf16[4,8]
 //   %dw = matmul %x, %dy {ta} : f32[8,8]           %dw = matmul %x, %dy {ta, out = f32} : f32[8,8]
+// With grad = bf16, gradients of parameters are rounded to bf16 once, where they are one contribution. They are added
+// up in f32, over ranks and micro-batches:
+//   grad %dw {param = @w}  of  %dw = matmul %x, %dy {ta} : bf16[8,8]
 // A second run changes nothing.
 #include "ir/shapes.h"
 #include "passes/pass.h"
+#include "passes/settings.h"
 #include "ir/base/ptr_map.h"
 
 typedef struct {
@@ -22,6 +26,7 @@ typedef struct {
     Value **narrowed;  // by id: the value in the compute dtype
     VEC(Value *) params; // the first cast of each parameter,
     PtrMap known;        // and where it is, by the parameter's name
+    const char *grads;   // by symbol id of a parameter: how many contributions it has; NULL: gradients stay f32
     bool changed, failed;
 } Lowering;
 
@@ -147,6 +152,46 @@ static Value *widen(Lowering *l, Op *at, Value *v) {
     return v;
 }
 
+// --- gradients in bf16
+
+// Parameters whose gradient is one contribution are rounded to bf16 once. A look-up may add many rows to one, and
+// logits and their gradients may be made in chunks: those of their tables stay f32.
+static const Op *maker(const Value *v) {
+    while (v->def && v->def->n_in && (hd_op_is(v->def, TRAIT_ALIAS) || v->def->kind == OP_CAST)) v = v->def->in[0];
+    return v->def;
+}
+
+static bool one_contribution(const Lowering *l, const Op *grad) {
+    const Op *by = maker(grad->in[0]);
+    if (!l->grads || !by || by->kind == OP_EMBEDDING_GRAD) return false;
+    for (int i = 0; i < by->n_in; i++) {
+        const Op *from = maker(by->in[i]);
+        if (from && from->kind == OP_CROSS_ENTROPY_GRAD) return false;
+    }
+    for (int i = 0; hd_op_param(grad, i); i++) {
+        const Symbol *p = hd_op_param(grad, i);
+        if (l->grads[p->id] != 1 || hd_has(&p->attrs, A_KERNEL)) return false;
+    }
+    return true;
+}
+
+static const char *count_contributions(const Module *m, const Func *f, Arena *a) {
+    char *n = HD_NEWN(a, char, m->n_symbols + 1);
+    for (const Op *o = f->first; o; o = o->next)
+        for (int i = 0; o->kind == OP_GRAD && hd_op_param(o, i); i++)
+            if (n[hd_op_param(o, i)->id] < 2) n[hd_op_param(o, i)->id]++;
+    return n;
+}
+
+// A product rounds its sums once. So does a cast of what else is f32.
+static Value *gradient(Lowering *l, Op *o) {
+    Value *v = o->in[0];
+    const bool half = one_contribution(l, o);
+    if (half && v->type->dtype == l->compute && v->def && v->def->kind == OP_MATMUL) return v;
+    v = widen(l, o, v);
+    return half ? cast_before(l, o, v, l->compute) : v;
+}
+
 // --- the walk
 static void infer_again(Lowering *l, Op *o) {
     const Type *before = o->n_out ? o->out[0]->type : NULL, *declared = NULL;
@@ -180,7 +225,7 @@ static void lower_op(Lowering *l, Op *o) {
         lower_param(l, o);
     } else if (o->kind == OP_GRAD) {
         check_total(l, o);
-        o->in[0] = widen(l, o, o->in[0]);
+        o->in[0] = gradient(l, o);
     } else if (hd_op_is(o, TRAIT_RETURN)) {
         for (int i = 0; i < o->n_in; i++) {
             const Type *t = o->in[i]->id < l->n_before ? l->was[o->in[i]->id] : o->in[i]->type;
@@ -195,6 +240,7 @@ static void lower_op(Lowering *l, Op *o) {
 static Change lower_func(Module *m, Func *f, DType compute, Arena *scratch) {
     Lowering l = {.m = m, .f = f, .scratch = scratch, .compute = compute, .n_before = f->n_values};
     l.uses = hd_uses(f, scratch);
+    if (!strcmp(hd_word(hd_settings(m, "train"), A_GRAD, ""), "bf16")) l.grads = count_contributions(m, f, scratch);
     l.now = HD_NEWN(scratch, Value *, f->n_values);
     l.was = HD_NEWN(scratch, const Type *, f->n_values);
     l.narrowed = HD_NEWN(scratch, Value *, f->n_values);
@@ -238,7 +284,8 @@ Change hd_pass_precision(Module *m, PassCx *cx) {
     }
     const char *exact = hd_fingerprint(m);
     if (changed && exact) { // what is rounded is another model
-        const char *rounded = hd_sprintf(cx->scratch, "%s in %s", exact, word);
+        const bool half = !strcmp(hd_word(hd_settings(m, "train"), A_GRAD, ""), "bf16");
+        const char *rounded = hd_sprintf(cx->scratch, "%s in %s%s", exact, word, half ? " and its gradients" : "");
         hd_set_word(m->cx, &hd_config(m, "model")->attrs, A_FINGERPRINT,
                     hd_hash(cx->scratch, rounded, strlen(rounded)));
     }

@@ -49,7 +49,8 @@
 //     terms; the report lists what cannot be followed
 // V22 every element is summed once over each axis, over replicas in     flow, update           reductions, replicas
 //     the last micro-batch alone; the norm counts it once
-// V23 what adds up over micro-batches, ranks and steps is f32           layout                 ranks
+// V23 what adds up over micro-batches, ranks and steps is f32, also of   layout, flow           ranks, gradients
+//     gradients in bf16, which config @train declares
 // V25 weight decay applies to exactly the parameters that ask for it;   layout, settings       contributions, settings
 //     the optimizer's settings are those of config @train, classes of
 //     buffers are known

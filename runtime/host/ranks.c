@@ -213,35 +213,50 @@ void hd_host_reduce_scatter(HdExec *x, int comm, HdDtype dt, const void *whole, 
     leave(m);
 }
 
-// Elements [0, n) of ranks [first, first + ranks) from `at` on, added in a tree. `sum`: TREE_BLOCK elements for each
-// level of it.
-static void add_in_tree(const Meeting *m, int first, int ranks, size_t at, int64_t n, float *sum) {
-    const float *x = (const float *)m->offer[first].data + at, *y = sum + TREE_BLOCK;
+// Elements [0, n) of ranks [first, first + ranks) from `at` on, in dt, added in f32 in a tree. `sum`: TREE_BLOCK
+// elements for each level of it.
+static void add_in_tree(const Meeting *m, HdDtype dt, int first, int ranks, int64_t at, int64_t n, float *sum) {
+    const float *y = sum + TREE_BLOCK;
     if (ranks == 1) {
-        memcpy(sum, x, (size_t)n * sizeof *sum);
+        hd_load_f32(dt, m->offer[first].data, at, n, sum);
         return;
     }
-    add_in_tree(m, first, ranks / 2, at, n, sum);
-    add_in_tree(m, first + ranks / 2, ranks / 2, at, n, sum + TREE_BLOCK);
+    add_in_tree(m, dt, first, ranks / 2, at, n, sum);
+    add_in_tree(m, dt, first + ranks / 2, ranks / 2, at, n, sum + TREE_BLOCK);
     for (int64_t i = 0; i < n; i++) sum[i] += y[i];
 }
 
-void hd_host_reduce_tree(HdExec *x, int comm, const void *whole, void *part, int64_t part_count) {
+static void add_in_order(const Meeting *m, HdDtype dt, int r, int64_t at, int64_t n, float *sum) {
+    float *y = sum + TREE_BLOCK;
+    hd_load_f32(dt, m->offer[(r + 1) % m->n].data, at, n, sum);
+    for (int k = 2; k <= m->n; k++) {
+        hd_load_f32(dt, m->offer[(r + k) % m->n].data, at, n, y);
+        for (int64_t i = 0; i < n; i++) sum[i] += y[i];
+    }
+}
+
+void hd_host_reduce_wide(HdExec *x, int comm, HdDtype dt, bool tree, const void *whole, void *part,
+                         int64_t part_count) {
     enum { MOST_LEVELS = 18 }; // HD_MAX_RANKS is 2^16
-    const size_t bytes = (size_t)part_count * sizeof(float);
     if (ranks_of(x, comm) == 1) {
-        memcpy(part, whole, bytes);
+        hd_load_f32(dt, whole, 0, part_count, part);
         return;
     }
-    Meeting *m = meet(x, comm, "reduce_scatter", whole, bytes);
+    Meeting *m = meet(x, comm, "reduce_scatter", whole, (size_t)part_count * hd_dtypes[dt].bytes);
     if (!m) return;
     static _Thread_local float sums[MOST_LEVELS * TREE_BLOCK];
+    const int r = number_in(x, comm);
     for (int64_t at = 0; at < part_count; at += TREE_BLOCK) {
         const int64_t n = part_count - at < TREE_BLOCK ? part_count - at : TREE_BLOCK;
-        add_in_tree(m, 0, m->n, (size_t)(number_in(x, comm) * part_count + at), n, sums);
+        if (tree) add_in_tree(m, dt, 0, m->n, r * part_count + at, n, sums);
+        else add_in_order(m, dt, r, r * part_count + at, n, sums);
         memcpy((float *)part + at, sums, (size_t)n * sizeof *sums);
     }
     leave(m);
+}
+
+void hd_host_reduce_tree(HdExec *x, int comm, const void *whole, void *part, int64_t part_count) {
+    hd_host_reduce_wide(x, comm, HD_F32, true, whole, part, part_count);
 }
 
 // --- the team

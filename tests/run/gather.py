@@ -124,12 +124,12 @@ def plans(bench):
             bench.wrong.append(f"{sets}: {found} gathers quantize, not {count}")
 
 
-def mutants(bench):
-    path, text = bench.plan({"schedule.graph": "none"})
+def mutants(bench, sets, edits):
+    path, text = bench.plan(sets)
     opt = os.path.join(os.path.dirname(bench.args.heddlec), "heddle-opt")
-    for name, edit in {"as it is": lambda t: t, **MUTANTS}.items():
+    for name, edit in {"as it is": lambda t: t, **edits}.items():
         changed = edit(text)
-        if changed == text and name in MUTANTS:
+        if changed == text and name in edits:
             bench.wrong.append(f"{name}: nothing changes")
             continue
         with open(path + ".mutant", "w", encoding="utf-8") as f:
@@ -148,6 +148,11 @@ def warnings(bench):
             bench.wrong.append(f"{sets}: {done.stderr!r} does not say {text!r}")
 
 
+def emulator(args):
+    return dict(HEDDLE_CUDA_PATH=args.fakes, FAKE_CUDA_SIMT=args.kept, FAKE_CUDA_CC="90", HEDDLE_CACHE="off",
+                HEDDLE_TUNE="0", FAKE_CUDA_DEVICES="4")
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("root")
@@ -159,15 +164,13 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(args, folder)
         if args.fakes:
-            env = dict(HEDDLE_CUDA_PATH=args.fakes, FAKE_CUDA_SIMT=args.kept, FAKE_CUDA_CC="90", HEDDLE_CACHE="off",
-                       HEDDLE_TUNE="0", FAKE_CUDA_DEVICES="4")
             bench.alike("emulated", {}, [{"schedule.graph": "unit"}, {"train.precision.gather": "compute"}],
-                        "--target=cuda", "--arch=sm_90", **env)
+                        "--target=cuda", "--arch=sm_90", **emulator(args))
         else:
             for group in ALL if args.all else FEW:
                 bench.alike(*group)
             plans(bench)
-            mutants(bench)
+            mutants(bench, {"schedule.graph": "none"}, MUTANTS)
             warnings(bench)
         print(f"{bench.compared} comparisons")
         sys.exit("\n".join(bench.wrong) if bench.wrong else 0)

@@ -109,7 +109,10 @@ static void count_given(Flow *w, const BucketParts *k, int64_t lo, int64_t hi) {
 }
 
 // Whether these elements may receive a contribution of one rank.
-static bool may_contribute(Flow *w, const Op *o, const Symbol *s, const Held *h, int64_t lo, int64_t hi) {
+static bool may_contribute(Flow *w, const Write *x, const Held *h, int64_t lo, int64_t hi) {
+    const Op *o = x->op;
+    const Symbol *s = x->buffer;
+    const bool adds = x->adds;
     const BucketParts *k = h->bucket;
     if (!k) return true;
     if (h->parts > 1)
@@ -127,6 +130,9 @@ static bool may_contribute(Flow *w, const Op *o, const Symbol *s, const Held *h,
     else if (hd_flow_bucket(w, k)->squared) hd_plan_wrong(w->c, o, o->span,
         "contributes to the gradient of bucket @%s, whose squares %s has added up", k->symbol->name,
         hd_plan_op(w->c, hd_flow_bucket(w, k)->squared));
+    else if (adds && hd_dtype_is_narrow(s->type->dtype))
+        hd_plan_wrong(w->c, o, o->span, "adds to elements [%lld, %lld) of @%s in %s: gradients are added up in f32",
+                      ll(lo), ll(hi), s->name, hd_dtype_text(s->type->dtype));
     else return true;
     return false;
 }
@@ -167,7 +173,7 @@ static void contribute(Flow *w, const Write *x) {
     const int64_t lo = x->at, hi = lo + hd_type_count(x->type);
     const bool adds = x->adds;
     Held *h = hd_flow_held(w, s);
-    if (!h || !may_contribute(w, o, s, h, lo, hi)) return;
+    if (!h || !may_contribute(w, x, h, lo, hi)) return;
     bool said = false;
     int end, first = hd_ranges_cut(&h->map, lo, hi, &end);
     for (int i = first; i < end; i++) {

@@ -131,6 +131,11 @@ void hd_flow_reduce_scatter(Flow *w, const Op *o) {
         return;
     }
     if (h->bucket && !fits_axes(w, o, over, h, g)) return;
+    if (h->bucket && hd_result_type(o, 0)->dtype != TY_F32) {
+        hd_plan_wrong(w->c, o, o->span, "adds up %s in %s: gradients are added up in f32 (out = f32)", h->name,
+                      hd_dtype_text(hd_result_type(o, 0)->dtype));
+        return;
+    }
     if (h->bucket && hd_has(&o->attrs, A_TREE) != w->tree) {
         hd_plan_wrong(w->c, o, o->span, w->tree ? "sums %s in the order of ranks, and config @train has it in a tree"
                                                 : "sums %s in a tree, and config @train has no tree", h->name);

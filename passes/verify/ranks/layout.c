@@ -364,7 +364,9 @@ static void check_buffer(PlanCheck *c, const Symbol *s) {
     if (moments && strcmp(moments, hd_dtype_text(s->type->dtype)) != 0)
         hd_plan_wrong(c, NULL, s->span, "buffer @%s, a state of bucket @%s, is %s, and config @train says moments = %s",
                       s->name, k->symbol->name, hd_dtype_text(s->type->dtype), moments);
-    if (wide && !moments && s->type->dtype != TY_F32)
+    const bool half = gradient && s->type->dtype == TY_BF16 &&
+                      !strcmp(hd_word(hd_settings(c->m, "train"), A_GRAD, ""), "bf16");
+    if (wide && !moments && !half && s->type->dtype != TY_F32)
         hd_plan_wrong(c, NULL, s->span,
                       "buffer @%s, %s of bucket @%s, is %s: what adds up over micro-batches and steps is f32", s->name,
                       kept ? hd_plan_part_text(part) : "gradient", k->symbol->name, hd_dtype_text(s->type->dtype));

@@ -225,6 +225,7 @@ static void give(TermWalk *w, const Write *to, const Term *const *in) {
     // the operand, or a result
     const Term *is = to->value ? w->terms[to->value->id] : hd_term_of(&w->t, w->whole, 0, in);
     const Term *x = hd_term_stored(&w->t, is, s->type->dtype);
+    if (k && hd_dtype_is_narrow(s->type->dtype)) x = hd_term_stored(&w->t, x, TY_F32); // the numbers that are added up
     const Given given = {x, to->op, number};
     const Layout laid = to->value ? w->layouts[to->value->id] : w->given;
     if (!k) {
