@@ -27,12 +27,12 @@ MODEL = {"vocab": 48, "layers": 3, "heads": 2, "kv_heads": 1, "dim": 32, "hidden
 TREE = {"train.reduce": "tree", "schedule.mesh.shard": 4, "train.accumulate": 2}
 # One digest each: the first is what the others are compared with.
 FEW = [
-    ("two ranks", {}, [{}, {"train.precision.gather": "compute"}]),
     ("a tree", TREE, [{"schedule.graph": "unit", "schedule.recompute": "Block"},
                       {"train.precision.gather": "compute", "schedule.fsdp": "none"}]),
 ]
 ALL = [
-    ("two ranks", {}, FEW[0][2] + [
+    ("two ranks", {}, [
+        {}, {"train.precision.gather": "compute"},
         {"schedule.fsdp": "none"}, {"schedule.fsdp": "zero1"}, {"schedule.fsdp": "zero2"}, {"schedule.graph": "none"},
         {"schedule.fsdp.prefetch": 0}, {"schedule.fsdp.prefetch": 3}, {"schedule.fsdp.weights": "master"},
         {"schedule.offload": "Block", "schedule.offload.min_size": 0, "schedule.recompute": "none"},
@@ -40,7 +40,7 @@ ALL = [
     ("four ranks", {"schedule.mesh.shard": 4, "train.accumulate": 3}, [
         {}, {"schedule.fsdp": "none"}, {"schedule.fsdp": "zero2"}, {"schedule.graph": "none"},
         {"schedule.recompute": "Block"}]),
-    ("a tree", TREE, FEW[1][2] + [
+    ("a tree", TREE, FEW[0][2] + [
         {}, {"train.precision.gather": "compute"},
         {"schedule.mesh.shard": 2, "train.accumulate": 4, "schedule.fsdp.prefetch": 2},
         {"schedule.mesh.shard": 8, "train.accumulate": 1},

@@ -150,18 +150,43 @@ static void use_rank(Machine *x, int rank) {
     x->cell = x->memory[rank];
 }
 
-// The one cell of a number that two cells of f32 are rounded to.
-static uint64_t rounded(uint64_t low, uint64_t high) { return mix(mix(low, high), 16); }
+// The one cell of a number that two cells of f32 are rounded to, in a type of 16 bits.
+static uint64_t rounded(uint64_t low, uint64_t high, DType to) { return mix(mix(low, high), 16 + (uint64_t)to); }
 
-static uint64_t *copy_of(Machine *x, const Op *o, int64_t *n) { // what a collective takes
+// The two cells of f32 of a number in one cell. Zeros stay zeros: padding is added up, too.
+static uint64_t widened(uint64_t c, int half) { return c ? mix(c, 32 + (uint64_t)half) : 0; }
+
+// The part of a gather that quantizes, in its type: two elements of one byte a cell, each of its number and its row,
+// for the row has the scale; or the scales, two cells of f32 each.
+static uint64_t *quantized(Machine *x, const Op *o, const uint64_t *c, int64_t wide, int64_t count, int64_t *n) {
+    const int64_t row = hd_int(&o->attrs, A_QUANTIZED, 1), rows = count / row;
+    const bool scales = hd_has(&o->attrs, A_SCALES);
+    uint64_t *copy = HD_NEWN(x->a, uint64_t, count + 2 * rows + 1);
+    *n = scales ? 2 * rows : (count + 1) / 2;
+    for (int64_t r = 0; r < rows; r++) {
+        uint64_t scale = 8;
+        for (int64_t i = r * row * wide; i < (r + 1) * row * wide; i++) scale = mix(scale, c[i]);
+        for (int k = 0; k < 2 && scales; k++) copy[2 * r + k] = mix(scale, (uint64_t)k);
+        for (int64_t i = r * row; i < (r + 1) * row && !scales; i++) {
+            copy[i / 2] = mix(copy[i / 2], scale);
+            for (int64_t j = i * wide; j < (i + 1) * wide; j++) copy[i / 2] = mix(copy[i / 2], c[j]);
+        }
+    }
+    return copy;
+}
+
+static uint64_t *copy_of(Machine *x, const Op *o, int64_t *n) { // what a collective takes, in the type of its result
     const Symbol *b = buffer_of(x, o, A_BUFFER);
-    int64_t at = o->n_in ? at_of(x, &o->in[0]->place) : at_of(x, &b->place);
-    uint64_t *c = cells(x, at, hd_type_bytes(o->n_in ? o->in[0]->type : b->type), n);
-    uint64_t *copy = HD_NEWN(x->a, uint64_t, *n + 1);
-    memcpy(copy, c, sizeof *c * (size_t)*n);
-    if (!hd_has(&o->attrs, A_OUT)) return copy;
-    *n /= 2;
-    for (int64_t i = 0; i < *n; i++) copy[i] = rounded(copy[2 * i], copy[2 * i + 1]);
+    const Type *t = o->n_in ? o->in[0]->type : b->type;
+    const DType to = hd_result_type(o, 0)->dtype;
+    const uint64_t *c = cells(x, o->n_in ? at_of(x, &o->in[0]->place) : at_of(x, &b->place), hd_type_bytes(t), n);
+    const int64_t wide = hd_dtype_bytes(t->dtype) < 4 ? 1 : 2, count = *n / wide;
+    if (hd_has(&o->attrs, A_QUANTIZED)) return quantized(x, o, c, wide, count, n);
+    uint64_t *copy = HD_NEWN(x->a, uint64_t, 2 * *n + 1);
+    const bool narrows = wide == 2 && hd_dtype_bytes(to) == 2, widens = wide == 1 && to == TY_F32;
+    *n = narrows ? count : widens ? 2 * count : *n;
+    for (int64_t i = 0; i < *n; i++)
+        copy[i] = narrows ? rounded(c[2 * i], c[2 * i + 1], to) : widens ? widened(c[i / 2], (int)(i % 2)) : c[i];
     return copy;
 }
 
@@ -424,7 +449,8 @@ static void fill_buffers(Machine *x) {
         for (int64_t i = 0; i < n; i++) {
             int64_t at =
                 bucket && bucket->kind == SYM_BUCKET && wide ? position(x, bucket, s, i / wide) * wide + i % wide : i;
-            c[i] = narrow ? rounded(mix(content, (uint64_t)(2 * at)), mix(content, (uint64_t)(2 * at + 1)))
+            c[i] = narrow ? rounded(mix(content, (uint64_t)(2 * at)), mix(content, (uint64_t)(2 * at + 1)),
+                                  s->type->dtype)
                           : mix(content, (uint64_t)at);
             if (wide && is_padding(x, bucket, s, at / wide)) c[i] = 0;
         }

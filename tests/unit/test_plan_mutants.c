@@ -126,6 +126,10 @@ static const Case cases[] = {
     {"zero3, 2 ranks, gathers in one byte", "llama",
      "schedule.fsdp=zero3 schedule.mesh.shard=2 layers=3 dim=32 hidden=48 train.fp8=Block train.gather=fp8",
      SOME},
+    {"zero3, 2 ranks, gradients in bf16, two micro-batches", "llama",
+     "schedule.fsdp=zero3 schedule.mesh.shard=2 train.accumulate=2 layers=3 train.compute=bf16 train.grad=bf16 "
+     "train.precision.reduce=bf16",
+     SOME},
     {"zero3, 4 ranks, no clipping, prefetch 0", "tiny",
      "schedule.fsdp=zero3 schedule.mesh.shard=4 train.clip=0 schedule.fsdp.prefetch=0 schedule.fsdp.live_grads=1 "
      "layers=2",
