@@ -157,6 +157,15 @@ static int64_t comm_ranks(const Emit *e, const Op *o) {
     return hd_mesh_ranks(&mesh, hd_axes(&hd_named(o, A_COMM)->attrs, A_OVER));
 }
 
+int64_t hd_emit_bound_wanted(const Emit *e) {
+    const Symbol *arena = hd_space_arena(e->m, SPACE_DEVICE);
+    const int64_t end = arena ? hd_int(&arena->attrs, A_BYTES, 0) : 0;
+    for (const Func *f = e->m->funcs; f; f = f->next)
+        for (const Op *o = f->is_kernel ? NULL : f->first; o; o = o->next)
+            if (o->kind == OP_ROUTE && hd_has(&o->attrs, A_CAPACITY)) return hd_ceil_div(end, 16) * 16;
+    return 0;
+}
+
 int64_t hd_emit_moved(Emit *e, const Op *o) {
     const Type *t = hd_result_type(o, 0);
     const int64_t rows = hd_type_rows(t) / comm_ranks(e, o);

@@ -100,6 +100,8 @@ int hd_emit_event(Emit *e, const Op *o);         // of record and wait
 int hd_emit_region(Emit *e, const Op *o);        // of capture
 // Of an op with `over`: where the rank's part begins, of parts of this size, in C.
 const char *hd_emit_own_part(Emit *e, const Op *o, int64_t size);
+// Byte offset behind the plan's arena of what HdProgram.bound_wanted is; 0: no exchange has a bound.
+int64_t hd_emit_bound_wanted(const Emit *e);
 int hd_emit_comm(Emit *e, const Op *o);          // of a collective: index of its communicator, in the module's order
 const Attr *hd_emit_setting(const Module *m, AttrId id); // from any config symbol
 

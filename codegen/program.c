@@ -375,8 +375,28 @@ static unsigned computing(Emit *e) {
 }
 
 static int64_t arena_bytes(Emit *e, Space space) {
+    enum { NOTED = 16 }; // bytes
     const Symbol *s = hd_space_arena(e->m, space);
-    return s ? hd_int(&s->attrs, A_BYTES, 0) : 0;
+    const int64_t behind = space == SPACE_DEVICE ? hd_emit_bound_wanted(e) : 0;
+    return behind ? behind + NOTED : s ? hd_int(&s->attrs, A_BYTES, 0) : 0;
+}
+
+// Of the exchange that has the most choices a token: in percent of an equal share of all tokens.
+static int64_t bound_of_all(const Emit *e) {
+    int64_t most = 0;
+    for (const Func *f = e->m->funcs; f; f = f->next)
+        for (const Op *o = f->is_kernel ? NULL : f->first; o; o = o->next) {
+            if (o->kind != OP_ROUTE) continue;
+            const int64_t k = hd_type_cols(o->in[0]->type), ranks = hd_type_cols(o->out[1]->type);
+            const int64_t all = hd_ceil_div(100 * ranks, k < ranks ? k : ranks);
+            if (all > most) most = all;
+        }
+    return most;
+}
+
+static void put_bounds(Emit *e) {
+    const int64_t wanted = hd_emit_bound_wanted(e);
+    if (wanted) hd_printf(e->c, "    .bound_wanted = %lld, .bound_of_all = %lld,\n", ll(wanted), ll(bound_of_all(e)));
 }
 
 // The arguments of a step's functions, which all have the same.
@@ -442,6 +462,7 @@ static void put_program(Emit *e, int n_params, int n_buckets, int n_states, int 
               ll(setting_int(e, A_SEED, 1)));
     hd_printf(o, "    .lr = %s, // for the log\n", hd_emit_rate(e, train ? &train->attrs : &none));
     if (train && hd_has(&train->attrs, A_ON_NAN)) hd_puts(o, "    .skips = true,\n");
+    put_bounds(e);
     if (train && *hd_emit_limits(e, &train->attrs)) hd_printf(o, "    %s,\n", hd_emit_limits(e, &train->attrs) + 2);
     hd_printf(o, "    .n_axes = %d, .axes = axes,\n", N_AXES);
     hd_printf(o, "    .n_comms = %d, .comms = %s, .n_buckets = %d, .buckets = %s,\n", n_comms, n_comms ? "comms" : "0",

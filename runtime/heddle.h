@@ -214,6 +214,11 @@ typedef struct {
     double model_flops;                 // per step: forward and backward, causal attention at half
     HdRate lr; // for the log; a peak below 0: unknown
     bool skips;                         // train.on_nan = skip
+    // The first exchange of tokens that its bound is too small for notes what would do: byte offset of i32[3], the
+    // bound in percent, whether an op has noted it, blocks that have ended; 0: no exchange of the program has a bound.
+    // And the bound that has room for every token.
+    int64_t bound_wanted;
+    int bound_of_all;
     double skip_z[2];                   // train.skip_loss_z and skip_norm_z; 0: none is skipped for it
     int64_t seed;                       // train.seed: what --seed replaces
     int64_t loss_scale;                 // that gradients have: a power of two; 0: 1
@@ -348,9 +353,9 @@ void hd_host_top_k(HdDtype dt, int64_t rows, int64_t n, int64_t k, const void *x
                    void *workspace);
 void hd_host_top_k_grad(HdDtype dt, int64_t rows, int64_t n, int64_t k, const void *dy, const int32_t *places,
                         void *dx);
-// n tokens, k choices of each
+// n tokens, k choices of each; wanted: HdProgram.bound_wanted, NULL: none
 void hd_host_route(int64_t n, int64_t k, int64_t experts, int64_t ranks, uint64_t own, int64_t capacity,
-                   const int32_t *index, int32_t *source, int32_t *slots, int32_t *sent);
+                   const int32_t *index, int32_t *source, int32_t *slots, int32_t *sent, int32_t *wanted);
 // n choices, k of a token; workspace: 2 * experts integers
 void hd_host_dispatch(int64_t n, int64_t k, int64_t experts, int64_t capacity, int64_t runs, int64_t rows,
                       const int32_t *index, int32_t *source, int32_t *slots, int32_t *counts, int32_t *choice,

@@ -80,8 +80,9 @@ void hd_cuda_print_route(Emit *e, const Op *o) {
                    "#define RO_KERNEL %s\n#define RO_N %lld\n#define RO_K %lld\n#define RO_OWNED %lld\n#define "
                    "RO_RANKS %lld\n#define RO_CAPACITY %lld\n#define RO_THREADS %u\n",
                    name, ll(n), ll(k), ll(experts / ranks), ll(ranks), ll(most), threads));
+    const char *wanted = hd_has(&o->attrs, A_CAPACITY) ? hd_cuda_device(e, hd_emit_bound_wanted(e)) : "0";
     HD_CUDA_LAUNCH(e, o, name, text, ranks, 1, threads, 0, device(e, o->in[0]), hd_emit_own_part(e, o, 1),
-                   device(e, o->out[0]), device(e, o->out[1]), device(e, o->out[2]));
+                   device(e, o->out[0]), device(e, o->out[1]), device(e, o->out[2]), wanted);
 }
 
 // --- rows

@@ -175,10 +175,12 @@ static void host_dispatch(Emit *e, const Op *o) {
 
 static void host_route(Emit *e, const Op *o) {
     const int64_t n = hd_type_rows(o->in[0]->type);
-    hd_emit_line(e, o, "hd_host_route(%lld, %lld, %lld, %lld, %s, %lld, %s, %s, %s, %s);", ll(n),
+    const bool bounded = hd_has(&o->attrs, A_CAPACITY);
+    hd_emit_line(e, o, "hd_host_route(%lld, %lld, %lld, %lld, %s, %lld, %s, %s, %s, %s, %s);", ll(n),
                  ll(hd_type_cols(o->in[0]->type)), ll(hd_int(&o->attrs, A_EXPERTS, 0)),
                  ll(hd_type_cols(o->out[1]->type)), hd_emit_own_part(e, o, 1), ll(hd_int(&o->attrs, A_CAPACITY, n)),
-                 i32(e, in(e, o, 0)), i32(e, out(e, o, 0)), i32(e, out(e, o, 1)), i32(e, out(e, o, 2)));
+                 i32(e, in(e, o, 0)), i32(e, out(e, o, 0)), i32(e, out(e, o, 1)), i32(e, out(e, o, 2)),
+                 bounded ? i32(e, hd_sprintf(e->a, "hd_base(x) + %lld", ll(hd_emit_bound_wanted(e)))) : "NULL");
 }
 
 static void host_take(Emit *e, const Op *o) {

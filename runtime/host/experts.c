@@ -82,13 +82,14 @@ void hd_host_dispatch(int64_t n, int64_t k, int64_t experts, int64_t capacity, i
 }
 
 void hd_host_route(int64_t n, int64_t k, int64_t experts, int64_t ranks, uint64_t own, int64_t capacity,
-                   const int32_t *index, int32_t *source, int32_t *slots, int32_t *sent) {
-    const int64_t m = experts / ranks;
+                   const int32_t *index, int32_t *source, int32_t *slots, int32_t *sent, int32_t *wanted) {
+    const int64_t m = experts / ranks, most = lesser(k, ranks) * n;
     for (int64_t r = 0; r < ranks; r++) {
-        int64_t row = r * n;
+        int64_t row = r * n, rows = 0;
         for (int64_t t = 0; t < n; t++) {
             bool goes = false;
             for (int64_t j = 0; j < k; j++) goes |= index[t * k + j] >= r * m && index[t * k + j] < (r + 1) * m;
+            rows += goes;
             int32_t *slot = &slots[t * ranks + (r + 2 * ranks - (int64_t)own - 1) % ranks];
             *slot = !goes ? -1 : row < r * n + capacity ? (int32_t)row : NOT_SENT;
             if (*slot < 0) continue;
@@ -99,7 +100,11 @@ void hd_host_route(int64_t n, int64_t k, int64_t experts, int64_t ranks, uint64_
             source[row] = -1;
             for (int64_t j = 0; j < k; j++) sent[row * k + j] = -1;
         }
+        if (!wanted || wanted[1] || rows <= capacity) continue;
+        const int32_t bound = (int32_t)((rows - 1) * ranks * 100 / most + 1); // with which `rows` are the capacity
+        if (bound > wanted[0]) wanted[0] = bound;
     }
+    if (wanted && wanted[0]) wanted[1] = 1; // what follows may be choices by scores of NaN
 }
 
 void hd_host_take(HdDtype dt, int64_t rows, int64_t n, int64_t cols, const void *x, const int32_t *index, void *y) {

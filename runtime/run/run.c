@@ -51,9 +51,18 @@ static bool all_ok(Run *r, bool ok) {
     return good;
 }
 
+// all: the largest bound that an exchange of a rank has noted; 0: none was too small.
+static int bound_wanted(Run *r) {
+    int32_t bound = 0;
+    if (r->p->bound_wanted && !r->b->read(r->x, r->p->bound_wanted, &bound, sizeof bound)) bound = 0;
+    const int most = r->p->bound_wanted ? hd_world_most(r->w, bound) : 0;
+    return most > 0 ? most : 0;
+}
+
 // all: a step's loss or norm is not finite, on some ranks or on all. Says which value is the first. Returns false.
 static bool fail_spoilt(Run *r) {
     char why[900] = "", advice[400];
+    const int bound = bound_wanted(r);
     const char *later = r->o->check           ? ""
                         : r->b->synchronous ? "; --check examines the weights before the first step, too"
                                             : "; --check examines the weights before the first step, too, and stops "
@@ -64,7 +73,7 @@ static bool fail_spoilt(Run *r) {
     snprintf(why, sizeof why, "%s", hd_failure());
     if (here)
         hd_fail("step %lld: loss %g, gradient norm %g; %s%s%s", (long long)r->spoilt.step, (double)loss, (double)norm,
-                why, hd_scale_advice(r->p, loss, advice, sizeof advice), later);
+                why, hd_scale_advice(r->p, loss, bound, advice, sizeof advice), later);
     r->spoilt.step = r->spoilt.step ? r->spoilt.step : -1; // other ranks know of it
     return all_ok(r, !here);
 }

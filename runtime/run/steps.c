@@ -67,15 +67,14 @@ bool hd_steps_check(const HdProgram *p) {
     return false;
 }
 
-const char *hd_scale_advice(const HdProgram *p, float loss, char *text, size_t size) {
+const char *hd_scale_advice(const HdProgram *p, float loss, int bound, char *text, size_t size) {
     const long long scale = p->loss_scale;
     text[0] = 0;
-    for (int i = 0; isnan(loss) && i < p->n_comms; i++)
-        if (p->comms[i].exchanges && !strcmp(p->comms[i].name, "comm.expert"))
-            snprintf(text, size,
-                     "; a loss is NaN, too, where a rank has more tokens for another one than schedule.experts.bound "
-                     "lets travel: compile with a larger bound (%d / k, with k experts a token, has room for all) or "
-                     "with schedule.experts = gather, which has none", 100 * hd_group_ranks(p, p->comms[i].over));
+    if (isnan(loss) && bound > 0)
+        snprintf(text, size,
+                 "; a rank has more tokens for another one than schedule.experts.bound lets travel: the first layer "
+                 "where that is so needs --set schedule.experts.bound=%d, every token has room with %d, and "
+                 "schedule.experts = gather has no bound", bound, p->bound_of_all);
     if (isfinite(loss) && scale > 1)
         snprintf(text, size,
                  "; gradients are multiplied by train.loss_scale = %lld: if that makes them too large for their type, "

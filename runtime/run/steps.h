@@ -10,6 +10,7 @@ bool hd_steps_check(const HdProgram *p);
 bool hd_step_skipped(const HdProgram *p, float norm, const float *z);
 int64_t hd_step_sequences(const HdProgram *p); // that all ranks read in a step
 int64_t hd_step_tokens(const HdProgram *p);    // likewise; where no input holds tokens, rows
-// Advice where the norm of gradients is not finite and the loss is: `text`, which may be empty.
-const char *hd_scale_advice(const HdProgram *p, float loss, char *text, size_t size);
+// Advice where the norm of gradients is not finite: `text`, which may be empty. bound: what the first exchange that was
+// too small would have needed; 0: none was.
+const char *hd_scale_advice(const HdProgram *p, float loss, int bound, char *text, size_t size);
 #endif

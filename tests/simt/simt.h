@@ -102,6 +102,12 @@ template <class T, class V> SIMT_ATOMIC T atomicAdd(T *p, V v) {
     *p = (T)(old + (T)v);
     return old;
 }
+template <class T, class V> SIMT_ATOMIC T atomicMax(T *p, V v) {
+    simt::atomic(p, sizeof *p, false);
+    const T old = *p;
+    *p = old < (T)v ? (T)v : old;
+    return old;
+}
 template <class T, class V> SIMT_ATOMIC T atomicSub(T *p, V v) {
     simt::atomic(p, sizeof *p, false);
     const T old = *p;

@@ -4,11 +4,12 @@
 //   RO_N, RO_K      tokens, choices of each
 //   RO_OWNED        experts of a rank
 //   RO_RANKS        ranks; each has room for RO_N rows
-//   RO_CAPACITY     the most rows of a rank
+//   RO_CAPACITY     the most rows of a rank; where it is less than RO_N, `wanted` is HdProgram.bound_wanted: the first
+//                   launch that has more rows notes the bound that has room for them
 //   RO_THREADS      of a block
 // Grid (RO_RANKS, 1, 1).
 extern "C" __global__ void __launch_bounds__(RO_THREADS)
-    RO_KERNEL(const int *index, unsigned long long own, int *source, int *slots, int *sent) {
+    RO_KERNEL(const int *index, unsigned long long own, int *source, int *slots, int *sent, int *wanted) {
     enter();
     __shared__ int votes[RO_THREADS / 32];
     const int rank = blockIdx.x, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -38,4 +39,11 @@ extern "C" __global__ void __launch_bounds__(RO_THREADS)
         source[start + i] = -1;
         for (int j = 0; j < RO_K; j++) sent[(start + i) * RO_K + j] = -1;
     }
+    if (RO_CAPACITY >= RO_N || threadIdx.x) return;
+    const i64 most = (i64)(RO_K < RO_RANKS ? RO_K : RO_RANKS) * RO_N;
+    if (rows > RO_CAPACITY && !atomicMax(wanted + 1, 0))
+        atomicMax(wanted, (int)((i64)(rows - 1) * RO_RANKS * 100 / most + 1));
+    __threadfence();
+    // the last block: what follows may be choices by scores of NaN
+    if (atomicAdd(wanted + 2, 1) % RO_RANKS == RO_RANKS - 1 && atomicMax(wanted, 0)) atomicMax(wanted + 1, 1);
 }
