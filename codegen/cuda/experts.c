@@ -62,7 +62,7 @@ void hd_cuda_print_dispatch(Emit *e, const Op *o) {
                    threads));
     const char *index = device(e, o->in[0]), *counts = device(e, o->out[2]);
     HD_CUDA_LAUNCH(e, o, name[0], text, experts, 1, threads, 0, index, counts);
-    HD_CUDA_LAUNCH(e, o, name[1], text, experts + 1, 1, threads, 0, index, counts, device(e, o->out[0]),
+    HD_CUDA_LAUNCH(e, o, name[1], text, experts, 1, threads, 0, index, counts, device(e, o->out[0]),
                    device(e, o->out[1]), device(e, o->out[3]));
 }
 
