@@ -70,6 +70,7 @@ enum { // orders of summation that are part of what a plan means: they size work
     // Cumulative sums: ((t + g) + r) + s, with s over the run of so many elements that the element is in, r over the
     // earlier runs of its group of as many, g over the earlier groups of its tile of as many, t over the earlier tiles.
     HD_SCAN_RUN = 16,
+    HD_CONV_RUN = 512,    // conv1d_grad: the positions whose terms of the gradients of taps and bias are one sum
     HD_NORM_BLOCK = 4096  // gradient norm: sums of so many consecutive elements, then the sums in order
 };
 

@@ -192,3 +192,15 @@ int64_t hd_rope_columns(const Op *rope) {
     const int64_t heads = hd_int(&rope->attrs, A_HEADS, 1);
     return hd_type_cols(rope->in[0]->type) / heads * hd_int(&rope->attrs, A_TURNED, heads);
 }
+
+ConvShape hd_conv_shape(const Op *o) {
+    const bool grad = o->kind == OP_CONV1D_GRAD;
+    const Type *x = o->in[grad]->type, *taps = o->in[grad + 1]->type;
+    ConvShape s = {.grad = grad, .bias = o->n_in > grad + 2, .silu = hd_has(&o->attrs, A_SILU),
+                   .reverse = hd_has(&o->attrs, A_REVERSE), .outer = 1, .seq = x->dim[x->rank - 2],
+                   .dim = taps->dim[1], .taps = taps->dim[0], .wide = hd_type_cols(x),
+                   .start = hd_int(&o->attrs, A_START, 0)};
+    for (int i = 0; i < x->rank - 2; i++) s.outer *= x->dim[i];
+    s.runs = s.outer * hd_ceil_div(s.seq, HD_CONV_RUN);
+    return s;
+}

@@ -34,6 +34,9 @@ int64_t hd_indexed(const Op *o); // rows of a table, or logits of a row, that op
 // between HD_LEAST_PARTIAL_ROWS and HD_MOST_PARTIAL_ROWS, the largest that gives a GPU two runs a multiprocessor.
 int hd_partial_rows(int64_t rows);
 int64_t hd_cached_positions(const Op *o); // of attention_step: positions of which keys and values are kept
+// conv1d and conv1d_grad: `outer` sequences; runs: of HD_CONV_RUN positions, in all of them; wide: columns of x.
+typedef struct { bool grad, bias, silu, reverse; int64_t outer, seq, dim, taps, runs, wide, start; } ConvShape;
+ConvShape hd_conv_shape(const Op *o);
 bool hd_is_backward(const Op *o); // attention_grad, cross_entropy_grad
 Value *hd_loss_weights(const Op *o); // of cross_entropy and cross_entropy_grad, a number a row; NULL: they have none
 int64_t hd_loss_ignored(const Op *o); // the target without a loss; -1, which is none, where no target is ignored

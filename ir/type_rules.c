@@ -145,15 +145,48 @@ const char *hd_rule_documents(Rule *r) {
     return hd_rule_give(r, IN(0));
 }
 
-const char *hd_rule_conv1d(Rule *r) {
-    const Type *x = IN(0), *taps = IN(1);
-    const char *e = hd_rule_floating(r, 0);
+// The operands of conv1d, from operand `x` on.
+static const char *convolved(Rule *r, int i) {
+    const char *e = r->o->n_in == i + 2 || r->o->n_in == i + 3 ? hd_rule_floating(r, i) : NULL;
+    if (r->o->n_in != i + 2 && r->o->n_in != i + 3)
+        WRONG("%s takes %sx, taps, perhaps a bias, not %d operands", hd_op_info(r->o->kind)->mnemonic, i ? "dy, " : "",
+              r->o->n_in);
     if (e) return e;
+    const Type *x = IN(i), *taps = IN(i + 1);
+    const Attr *start = hd_attr(&r->o->attrs, A_START);
     if (x->rank < 2) WRONG("conv1d needs [.., seq, dim], not %s", TEXT(x));
-    if (taps->rank != 2 || taps->dim[0] < 1 || taps->dim[1] != hd_type_cols(x))
+    if (taps->rank != 2 || taps->dim[0] < 1 || (!start && taps->dim[1] != hd_type_cols(x)))
         WRONG("the taps of conv1d over %s are [k, %lld], not %s", TEXT(x), ll(hd_type_cols(x)), TEXT(taps));
-    if (taps->dtype != x->dtype) WRONG("operands have different element types: %s and %s", TEXT(x), TEXT(taps));
-    return hd_rule_give(r, x);
+    if (start && (start->i < 0 || start->i > hd_type_cols(x) - taps->dim[1]))
+        WRONG("columns %lld to %lld of conv1d are not in %s", ll(start->i), ll(start->i + taps->dim[1]), TEXT(x));
+    for (int k = i + 1; k < r->o->n_in; k++)
+        if (IN(k)->dtype != x->dtype) WRONG("operands have different element types: %s and %s", TEXT(x), TEXT(IN(k)));
+    if (r->o->n_in > i + 2 && IN(i + 2) != hd_type(r->cx, x->dtype, 1, taps->dim + 1))
+        WRONG("the bias of conv1d with taps %s is [%lld], not %s", TEXT(taps), ll(taps->dim[1]), TEXT(IN(i + 2)));
+    return NULL;
+}
+
+static const Type *convolution(Rule *r, int x) {
+    Type t = *IN(x);
+    t.dim[t.rank - 1] = IN(x + 1)->dim[1];
+    return hd_type(r->cx, t.dtype, t.rank, t.dim);
+}
+
+const char *hd_rule_conv1d(Rule *r) {
+    const char *e = convolved(r, 0);
+    return e ? e : hd_rule_give(r, convolution(r, 0));
+}
+
+const char *hd_rule_conv1d_grad(Rule *r) {
+    const char *e = convolved(r, 1);
+    if (e) return e;
+    const ConvShape s = hd_conv_shape(r->o);
+    const DType sums = IN(1)->dtype == TY_F64 ? TY_F64 : TY_F32;
+    if (IN(0) != convolution(r, 1)) WRONG("conv1d_grad: dy is %s, not %s", TEXT(convolution(r, 1)), TEXT(IN(0)));
+    e = hd_rule_give(r, IN(0));
+    if (!e) e = hd_rule_give(r, hd_type(r->cx, sums, 3, (int64_t[]){s.runs, s.taps, s.dim}));
+    if (!e && s.bias) e = hd_rule_give(r, hd_type(r->cx, sums, 2, (int64_t[]){s.runs, s.dim}));
+    return e;
 }
 
 const char *hd_rule_slice(Rule *r) {

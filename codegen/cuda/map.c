@@ -2,24 +2,11 @@
 // distance between neighbours in the operand; axes that are contiguous in both are merged. A thread makes one vector of
 // the output; a transpose of the innermost axis goes through shared memory in 32 x 32 tiles. Reductions add in the
 // order of the operand (one thread per output) or, where outputs are few, in a fixed tree of 256 threads.
-#include "codegen/cuda/cuda.h"
-#include "ir/base/ints.h"
+#include "codegen/cuda/map.h"
 #include "ir/shapes.h"
-#include <string.h>
 
 typedef struct { int64_t size, stride; } Axis;
 typedef struct { int n; Axis axis[HD_MAX_RANK]; int64_t base; } Walk; // outermost first
-
-typedef struct {
-    const Func *k;
-    const Op *o;
-    const char *name;
-    int widest;
-    Arena *a;
-    Out out;
-    int depth;
-    CudaLaunch l;
-} Map;
 
 // merges it with the axis before where the two are contiguous
 static void push(Walk *w, int64_t size, int64_t stride) {
@@ -74,39 +61,6 @@ static int vector(const Map *m, const Walk *w, DType d) {
         if (fits) return v;
     }
     return 1;
-}
-
-__attribute__((format(printf, 2, 3))) static void line(Map *m, const char *fmt, ...) {
-    va_list ap;
-    va_start(ap, fmt);
-    const char *text = hd_vsprintf(m->a, fmt, ap);
-    va_end(ap);
-    m->depth -= text[0] == '}';
-    hd_printf(&m->out, "%*s%s\n", text[0] == '#' ? 0 : 4 * (m->depth + 1), "", text);
-    m->depth += text[strlen(text) - 1] == '{';
-}
-
-static void signature(Map *m, unsigned threads) {
-    hd_printf(&m->out, "extern \"C\" __global__ void __launch_bounds__(%u) %s(", threads, m->name);
-    for (int i = 0; i < m->k->n_args; i++) {
-        hd_printf(&m->out, "const %s *in%d, ", hd_cuda_type(m->k->args[i]->type->dtype), i);
-        hd_push(m->a, &m->l.args, ((CudaArg){CUDA_IN, i}));
-    }
-    hd_printf(&m->out, "%s *out) {\n    enter();\n", hd_cuda_type(m->o->out[0]->type->dtype));
-    hd_push(m->a, &m->l.args, ((CudaArg){CUDA_OUT, 0}));
-    m->l.block = threads;
-}
-
-static const char *index_type(int64_t a, int64_t b) { return a > 2000000000 || b > 2000000000 ? "i64" : "int"; }
-
-static void grid(Map *m, int64_t blocks) { m->l.gx = (unsigned)(blocks > 0 ? blocks : 1), m->l.gy = m->l.gz = 1; }
-
-// Opens a kernel with one thread for every v elements of `total`: `at` is the first.
-static void open_threads(Map *m, int64_t total, int v, const char *type) {
-    signature(m, 256);
-    line(m, "const %s at = ((%s)blockIdx.x * 256 + (int)threadIdx.x) * %d;", type, type, v);
-    line(m, "if (at >= %lld) return;", ll(total));
-    grid(m, (total / v + 255) / 256);
 }
 
 // Statements that turn `at` into an offset `from` in the operand.
@@ -303,188 +257,21 @@ static void map_reduction(Map *m) {
     grid(m, total);
 }
 
-// Walks down `column` from i = `from` to `to`, with the sums over the run and over the earlier runs of the group.
-static void walk_group(Map *m, const char *at, int64_t inner, bool put) {
-    line(m, "run = 0, sum = 0;");
-    line(m, "#pragma unroll 8");
-    line(m, "for (i64 i = from; i < to; i++) {");
-    line(m, "if (i %% %d == 0) run = plus(run, sum), sum = 0;", HD_SCAN_RUN);
-    line(m, "const i64 k = base + (%s) * %lld;", at, ll(inner));
-    line(m, "sum = plus(sum, widen(in0[k]));");
-    if (put) line(m, "put1(out + k, plus(plus(plus(tile, before), run), sum));");
-    line(m, "}");
-}
-
-// Neighbouring columns: threads beside each other have columns beside each other, those in front of each other have the
-// groups of a tile. Where there are several, a first walk gives every group its sum, for the groups after it.
-static void walk_columns(Map *m, int64_t n, int64_t inner, const char *at, const char *real) {
-    enum { GROUP = HD_SCAN_RUN * HD_SCAN_RUN };
-    const int64_t columns = hd_type_count(m->o->out[0]->type) / n;
-    int groups = 1;
-    while (groups < HD_SCAN_RUN && groups * GROUP < n) groups *= 2;
-    const int lanes = groups < 8 ? 256 / groups : 32;
-    signature(m, (unsigned)(lanes * groups));
-    line(m, "const int lane = threadIdx.x %% %d, own = threadIdx.x / %d;", lanes, lanes);
-    line(m, "const i64 column = (i64)blockIdx.x * %d + lane;", lanes);
-    line(m, "const i64 base = column / %lld * %lldll + column %% %lld;", ll(inner), ll(n * inner), ll(inner));
-    line(m, "%s tile = 0, before = 0, run, sum;", real);
-    if (groups > 1) line(m, "__shared__ %s group[%d][%d];", real, groups, lanes);
-    line(m, "for (i64 first = 0; first < %lld; first += %d) {", ll(n), groups * GROUP);
-    line(m, "const i64 from = first + own * %d, to = column < %lld ? min(from + %d, (i64)%lld) : from;", GROUP,
-         ll(columns), GROUP, ll(n));
-    if (groups > 1) {
-        walk_group(m, at, inner, false);
-        line(m, "group[own][lane] = plus(run, sum);");
-        line(m, "__syncthreads();");
-        line(m, "%s total = 0;", real);
-        line(m, "for (int k = 0; k < %d; k++) {", groups);
-        line(m, "if (k == own) before = total;");
-        line(m, "total = plus(total, group[k][lane]);");
-        line(m, "}");
-    }
-    walk_group(m, at, inner, true);
-    if (groups > 1) {
-        line(m, "tile = plus(tile, total);");
-        line(m, "__syncthreads();");
-    }
-    line(m, "}");
-    grid(m, hd_ceil_div(columns, lanes));
-}
-
-// Few or no neighbours: a block has a column, a tile at a time in shared memory. A thread adds up a run, 16 threads the
-// runs of their groups, and every thread the groups. Runs begin 17 elements apart, so that no two threads of a warp use
-// one bank.
-static void scan_tiles(Map *m, int64_t n, int64_t inner, const char *at, const char *real) {
-    enum { RUN = HD_SCAN_RUN, THREADS = RUN * RUN, TILE = THREADS * RUN };
-    signature(m, THREADS);
-    line(m, "__shared__ %s element[%d], before[%d], group[%d];", real, TILE + THREADS, THREADS, RUN);
-    line(m, "const i64 base = (i64)blockIdx.x / %lld * %lldll + blockIdx.x %% %lld;", ll(inner), ll(n * inner),
-         ll(inner));
-    line(m, "const int t = threadIdx.x;");
-    line(m, "%s tile = 0;", real);
-    line(m, "for (i64 first = 0; first < %lld; first += %d) {", ll(n), TILE);
-    line(m, "#pragma unroll");
-    line(m, "for (int k = 0; k < %d; k++) {", RUN);
-    line(m, "const int e = k * %d + t;", THREADS);
-    line(m, "const i64 i = first + e;");
-    line(m, "element[e + e / %d] = i < %lld ? widen(in0[base + (%s) * %lld]) : 0;", RUN, ll(n), at, ll(inner));
-    line(m, "}");
-    line(m, "__syncthreads();");
-    line(m, "%s sum = 0;", real);
-    line(m, "for (int k = 0; k < %d; k++) element[t * %d + k] = sum = plus(sum, element[t * %d + k]);", RUN, RUN + 1,
-         RUN + 1);
-    line(m, "before[t] = sum;");
-    line(m, "__syncthreads();");
-    line(m, "if (t < %d) {", RUN);
-    line(m, "%s run = 0;", real);
-    line(m, "for (int k = 0; k < %d; k++) {", RUN);
-    line(m, "const %s x = before[t * %d + k];", real, RUN);
-    line(m, "before[t * %d + k] = run;", RUN);
-    line(m, "run = plus(run, x);");
-    line(m, "}");
-    line(m, "group[t] = run;");
-    line(m, "}");
-    line(m, "__syncthreads();");
-    line(m, "%s groups = 0;", real);
-    line(m, "#pragma unroll");
-    line(m, "for (int k = 0; k < %d; k++) {", RUN);
-    line(m, "const int e = k * %d + t;", THREADS);
-    line(m, "const i64 i = first + e;");
-    line(m, "const %s y = plus(plus(plus(tile, groups), before[e / %d]), element[e + e / %d]);", real, RUN, RUN);
-    line(m, "if (i < %lld) put1(out + base + (%s) * %lld, y);", ll(n), at, ll(inner));
-    line(m, "groups = plus(groups, group[k]);");
-    line(m, "}");
-    line(m, "tile = plus(tile, groups);");
-    line(m, "__syncthreads();");
-    line(m, "}");
-    grid(m, hd_type_count(m->o->out[0]->type) / n);
-}
-
-static void map_cumsum(Map *m) {
-    const Type *t = m->o->out[0]->type;
-    const int64_t axis = hd_int(&m->o->attrs, A_AXIS, 0), n = t->dim[axis] ? t->dim[axis] : 1;
-    int64_t inner = 1;
-    for (int i = (int)axis + 1; i < t->rank; i++) inner *= t->dim[i];
-    const char *at = hd_has(&m->o->attrs, A_REVERSE) ? hd_sprintf(m->a, "%lld - i", ll(n - 1)) : "i";
-    (inner >= 16 ? walk_columns : scan_tiles)(m, n, inner, at, hd_cuda_compute(t->dtype));
-}
-
-// A block has a row, 256 positions at a time: each is where a document begins, or 0, and the largest up to each counts.
-static void map_documents(Map *m) {
-    const Attr *eot = hd_attr(&m->o->attrs, A_EOT), *bos = hd_attr(&m->o->attrs, A_BOS);
-    const Type *t = m->o->out[0]->type;
-    const int64_t n = hd_type_cols(t);
-    const char *new = eot || bos ? "" : "in0[base + t] != in0[base + t - 1]";
-    if (eot) new = hd_sprintf(m->a, "in0[base + t - 1] == %lld", ll(eot->i));
-    if (bos) new = hd_sprintf(m->a, "%s%sin0[base + t] == %lld", new, eot ? " || " : "", ll(bos->i));
-    signature(m, 256);
-    line(m, "__shared__ int part[8];");
-    line(m, "const int lane = threadIdx.x %% 32, warp = threadIdx.x / 32;");
-    line(m, "const i64 base = (i64)blockIdx.x * %lld;", ll(n));
-    line(m, "int before = 0;");
-    line(m, "for (int first = 0; first < %lld; first += 256) {", ll(n));
-    line(m, "const int t = first + threadIdx.x;");
-    line(m, "int start = t > 0 && t < %lld && (%s) ? t : 0;", ll(n), new);
-    line(m, "#pragma unroll");
-    line(m, "for (int by = 1; by < 32; by *= 2) {");
-    line(m, "const int other = __shfl_up_sync(~0u, start, by);");
-    line(m, "if (lane >= by) start = max(start, other);");
-    line(m, "}");
-    line(m, "if (lane == 31) part[warp] = start;");
-    line(m, "__syncthreads();");
-    line(m, "start = max(start, before);");
-    line(m, "for (int k = 0; k < 8; k++) {");
-    line(m, "if (k < warp) start = max(start, part[k]);");
-    line(m, "before = max(before, part[k]);");
-    line(m, "}");
-    line(m, "if (t < %lld) out[base + t] = %s;", ll(n), hd_has(&m->o->attrs, A_WITHIN) ? "t - start" : "start");
-    line(m, "__syncthreads();");
-    line(m, "}");
-    grid(m, n ? hd_type_rows(t) : 0);
-}
-
-// A thread makes RUN positions of a column, so that it reads most of what they share once. Threads of a warp are
-// columns side by side.
-static void map_conv1d(Map *m) {
-    enum { RUN = 8 };
-    const Type *x = m->o->in[0]->type;
-    const int64_t cols = hd_type_cols(x), seq = x->dim[x->rank - 2], taps = m->o->in[1]->type->dim[0];
-    const int64_t runs = hd_ceil_div(seq, RUN), outer = cols && seq ? hd_type_count(x) / cols / seq : 0;
-    const char *real = hd_cuda_compute(x->dtype);
-    const bool reverse = hd_has(&m->o->attrs, A_REVERSE);
-    open_threads(m, outer * runs * cols, 1, "i64");
-    line(m, "const i64 column = at %% %lld, first = at / %lld %% %lld * %d;", ll(cols), ll(cols), ll(runs), RUN);
-    line(m, "const i64 base = at / %lld * %lld + column;", ll(cols * runs), ll(seq * cols));
-    line(m, "%s tap[%lld], x[%lld];", real, ll(taps), ll(RUN + taps - 1));
-    line(m, "#pragma unroll");
-    line(m, "for (int j = 0; j < %lld; j++) tap[j] = widen(in%d[j * %lldll + column]);", ll(taps), m->o->in[1]->index,
-         ll(cols));
-    line(m, "#pragma unroll");
-    line(m, "for (int i = 0; i < %lld; i++) {", ll(RUN + taps - 1));
-    line(m, "const i64 t = first + i - %lld;", reverse ? 0ll : ll(taps - 1));
-    line(m, "x[i] = t >= 0 && t < %lld ? widen(in%d[base + t * %lld]) : 0;", ll(seq), m->o->in[0]->index, ll(cols));
-    line(m, "}");
-    line(m, "#pragma unroll");
-    line(m, "for (int i = 0; i < %d; i++) {", RUN);
-    line(m, "%s sum = 0;", real);
-    line(m, "#pragma unroll");
-    line(m, "for (int j = 0; j < %lld; j++) sum = plus(sum, times(tap[j], x[%s]));", ll(taps),
-         reverse ? hd_sprintf(m->a, "i + %lld - j", ll(taps - 1)) : "i + j");
-    line(m, "if (first + i < %lld) put1(out + base + (first + i) * %lld, sum);", ll(seq), ll(cols));
-    line(m, "}");
-}
-
 static const struct { OpKind of; void (*rule)(Map *); } maps[N_OPS] = {
 #define map_transpose move
 #define map_slice move
 #define map_broadcast move
+#define map_cumsum hd_map_cumsum
+#define map_documents hd_map_documents
+#define map_conv1d hd_map_conv1d
+#define map_conv1d_grad hd_map_conv1d_grad
 #define OP(id, mnemonic, n_in, n_out, attrs, fields, doc) [OP_##id] = {.of = OP_##id, fields},
 #define map(x) .rule = map_##x,
 #include "ir/ops.def"
 };
 
 CudaLaunches hd_cuda_map(const Func *kernel, const char *name, int widest, Arena *a) {
-    const Op *ret = hd_return(kernel), *o = ret && ret->n_in == 1 ? ret->in[0]->def : NULL;
+    const Op *ret = hd_return(kernel), *o = ret && ret->n_in ? ret->in[0]->def : NULL;
     if (!o || kernel->first != o || o->next != ret || !maps[o->kind].rule)
         HD_BUG("kernel @%s of kind map is not one op that can be one", kernel->name);
     Map m = {.k = kernel, .o = o, .name = name, .widest = widest, .a = a, .out = hd_out(a), .l = {.name = name}};

@@ -7,6 +7,7 @@ int hd_host_launches(const Module *m, const Func *k,
                      const Op **first); // how many launches a kernel has, and the first of them
 void hd_host_rows(Emit *e, const Func *k); // kind = rows
 void hd_host_map(Emit *e, const Func *k);  // kind = map
+void hd_host_conv1d(Emit *e, const Op *o); // ... of conv1d or conv1d_grad
 
 // The expression that reads a value of type d as float (f64: double, i32: int32_t), and the one that makes d of a value
 // of type `from`.

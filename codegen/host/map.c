@@ -270,23 +270,8 @@ static void map_documents(Emit *e, const Op *o) {
               ll(rows), arg(o, 0), ll(n), ll(n), new, ll(n), hd_has(&o->attrs, A_WITHIN) ? "i - start" : "start");
 }
 
-static void map_conv1d(Emit *e, const Op *o) {
-    const Type *t = o->in[0]->type;
-    const int64_t cols = hd_type_cols(t), seq = t->dim[t->rank - 2], taps = o->in[1]->type->dim[0];
-    const bool reverse = hd_has(&o->attrs, A_REVERSE);
-    Nest n = {.rank = 3, .size = {cols && seq ? hd_type_count(t) / cols / seq : 0, seq, cols}};
-    const char *tap = hd_sprintf(e->a, "a%d[j * %lld + i2]", arg(o, 1), ll(cols));
-    const char *from = hd_sprintf(e->a, "a%d[(i0 * %lld + t) * %lld + i2]", arg(o, 0), ll(seq), ll(cols));
-    const char *by = reverse ? hd_sprintf(e->a, "%lld - j", ll(taps - 1)) : hd_sprintf(e->a, "j - %lld", ll(taps - 1));
-    put_nest(e, &n,
-             hd_sprintf(e->a,
-                        "{ %s sum = 0; for (int64_t j = 0; j < %lld; j++) { const int64_t t = i1 + %s; "
-                        "if (t >= 0 && t < %lld) sum += %s * %s; } r0[(i0 * %lld + i1) * %lld + i2] = %s; }",
-                        hd_host_compute_type(t->dtype), ll(taps), by, ll(seq), hd_host_load(e->a, t->dtype, tap),
-                        hd_host_load(e->a, t->dtype, from), ll(seq), ll(cols),
-                        hd_host_store(e->a, t->dtype, hd_dtype_computed(t->dtype), "sum")));
-}
-
+#define map_conv1d hd_host_conv1d
+#define map_conv1d_grad hd_host_conv1d
 static const struct { OpKind of; void (*rule)(Emit *, const Op *); } maps[N_OPS] = {
 #define OP(id, mnemonic, n_in, n_out, attrs, fields, doc) [OP_##id] = {.of = OP_##id, fields},
 #define map(x) .rule = map_##x,

@@ -412,7 +412,7 @@ static Val call_op(Front *f, BoundArgs *a, const char *name, int n, const Formal
     if (!hd_op_find(name, &op)) HD_BUG("no op is called %s", name);
     for (int i = 0; i < n; i++) {
         if (kinds[i].kind == 't' || kinds[i].kind == 'x') {
-            operands++;
+            operands += given(a, i) || !formals[i].optional; // an optional one is the last
             continue;
         }
         if (!hd_attr_find(formals[i].name, &id)) HD_BUG("no attribute is called %s", formals[i].name);

@@ -142,19 +142,60 @@ const char *hd_eval_documents(Eval *e HD_UNUSED, const Op *o, const Tensor *in, 
     return NULL;
 }
 
-// Element by element: position t reads positions t - (k - 1) to t, or t to t + (k - 1), of its column.
-const char *hd_eval_conv1d(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
+// --- convolutions of columns
+
+// Where position t of sequence o is, in rows: a convolution in reverse is one of the mirrored sequence.
+static int64_t conv_row(const ConvShape *s, int64_t o, int64_t t) {
+    return o * s->seq + (s->reverse ? s->seq - 1 - t : t);
+}
+
+// The sum at position t of sequence o, column c, before SiLU. x: [x, taps, bias].
+static double convolved(const ConvShape *s, const Tensor *x, int64_t o, int64_t t, int64_t c) {
+    double sum = 0;
+    for (int64_t j = 0, from = t - (s->taps - 1); j < s->taps; j++, from++)
+        if (from >= 0) sum += x[1].data[j * s->dim + c] * x[0].data[conv_row(s, o, from) * s->wide + s->start + c];
+    return s->bias ? sum + x[2].data[c] : sum;
+}
+
+const char *hd_eval_conv1d(Eval *e, const Op *op, const Tensor *in, Tensor *out) {
     (void)e;
-    const int64_t cols = hd_type_cols(in[0].type), taps = in[1].type->dim[0];
-    const int64_t seq = in[0].type->dim[in[0].type->rank - 2], total = hd_type_count(in[0].type);
-    const bool reverse = hd_has(&o->attrs, A_REVERSE);
-    for (int64_t i = 0; i < total; i++) {
-        double sum = 0;
-        for (int64_t j = 0; j < taps; j++) {
-            const int64_t by = reverse ? taps - 1 - j : j - (taps - 1), t = i / cols % seq + by;
-            if (t >= 0 && t < seq) sum += in[1].data[j * cols + i % cols] * in[0].data[i + by * cols];
+    const ConvShape s = hd_conv_shape(op);
+    for (int64_t i = 0; i < s.outer * s.seq * s.dim; i++) {
+        const int64_t o = i / s.dim / s.seq, t = i / s.dim % s.seq, c = i % s.dim;
+        const double y = convolved(&s, in, o, t, c);
+        out[0].data[conv_row(&s, o, t) * s.dim + c] = s.silu ? y / (1 + exp(-y)) : y;
+    }
+    return NULL;
+}
+
+// The gradient of the sum at position t, 0 after the last one.
+static double conv_slope(const ConvShape *s, const Tensor *in, int64_t o, int64_t t, int64_t c) {
+    if (t >= s->seq) return 0;
+    const double dy = in[0].data[conv_row(s, o, t) * s->dim + c];
+    if (!s->silu) return dy;
+    const double y = convolved(s, in + 1, o, t, c), gate = 1 / (1 + exp(-y));
+    return dy * gate * (1 + y * (1 - gate));
+}
+
+const char *hd_eval_conv1d_grad(Eval *e, const Op *op, const Tensor *in, Tensor *out) {
+    (void)e;
+    const ConvShape s = hd_conv_shape(op);
+    const int64_t runs = s.outer ? s.runs / s.outer : 0;
+    for (int64_t i = 0; i < s.runs * s.taps * s.dim; i++) out[1].data[i] = 0;
+    for (int64_t i = 0; s.bias && i < s.runs * s.dim; i++) out[2].data[i] = 0;
+    for (int64_t i = 0; i < s.outer * s.seq * s.dim; i++) {
+        const int64_t o = i / s.dim / s.seq, t = i / s.dim % s.seq, c = i % s.dim, run = o * runs + t / HD_CONV_RUN;
+        const double slope = conv_slope(&s, in, o, t, c);
+        double dx = 0;
+        for (int64_t j = 0; j < s.taps; j++) {
+            const int64_t from = t - (s.taps - 1) + j;
+            dx += in[2].data[j * s.dim + c] * conv_slope(&s, in, o, t + (s.taps - 1) - j, c);
+            if (from >= 0)
+                out[1].data[(run * s.taps + j) * s.dim + c] +=
+                    slope * in[1].data[conv_row(&s, o, from) * s.wide + s.start + c];
         }
-        out[0].data[i] = sum;
+        out[0].data[conv_row(&s, o, t) * s.dim + c] = dx;
+        if (s.bias) out[2].data[run * s.dim + c] += slope;
     }
     return NULL;
 }

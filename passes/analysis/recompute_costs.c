@@ -22,7 +22,9 @@ static bool is_pointwise(const Op *o) {
 
 bool hd_recompute_cheap(const Op *o) {
     if (is_pointwise(o) || hd_op_is(o, TRAIT_ALIAS)) return true;
-    return o->kind == OP_RMS_NORM || o->kind == OP_LAYER_NORM || o->kind == OP_ROPE;
+    const Op *part_of = o->kind == OP_SLICE ? o->in[0]->def : NULL;
+    if (part_of && part_of->kind == OP_CONV1D) return true;
+    return o->kind == OP_RMS_NORM || o->kind == OP_LAYER_NORM || o->kind == OP_ROPE || o->kind == OP_CONV1D;
 }
 
 // Whether an op that is no row kernel reads a result in the backward pass.

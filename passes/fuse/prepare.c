@@ -1,5 +1,6 @@
 // The forms that grouping relies on. None of them changes a value:
 //   attention over the parts of one value reads that value          (packed)
+//   a convolution of some columns of a value reads that value        (start)
 //   a table looked up by 0, 1, 2, ... is the table itself            (its first rows)
 //   pointwise operands broadcast as a row kernel can, or explicitly
 //   sums over all rows are sum_to, in f32; sums over more than the last axis start with the last axis
@@ -100,6 +101,18 @@ static void pack_attention(Prepare *s, Op *o) {
     }
     hd_erase(o);
     hd_count(s->cx, "attention operands packed", 1);
+}
+
+// --- convolutions
+static void convolve_in_place(Prepare *s, Op *o) {
+    Value **x = &o->in[o->kind == OP_CONV1D_GRAD];
+    const Op *part = (*x)->def;
+    if (!part || part->kind != OP_SLICE || hd_has(&o->attrs, A_START) ||
+        hd_int(&part->attrs, A_AXIS, 0) != (*x)->type->rank - 1)
+        return;
+    *x = part->in[0];
+    hd_set_int(s->m->cx, &o->attrs, A_START, hd_int(&part->attrs, A_START, 0));
+    s->changed = true;
 }
 
 // --- lookups by position
@@ -245,21 +258,35 @@ static bool is_part(const Op *o) {
     return o->kind == OP_SLICE && hd_row_natural(o, &space);
 }
 
-// Whether kernels of arithmetic read all parts of a value, and nothing reads it besides: then it may live in their
-// place.
+// Kernels of arithmetic over these rows read a value, perhaps as another shape of the same rows.
+static bool arithmetic_reads(const Prepare *s, const Value *v, RowSpace own) {
+    for (int k = 0; k < s->uses.count[v->id]; k++) {
+        const Op *u = s->uses.users[v->id][k];
+        RowSpace reader;
+        if (u->kind == OP_RESHAPE && hd_type_cols(u->out[0]->type) == own.cols) {
+            if (!arithmetic_reads(s, u->out[0], own)) return false;
+        } else if (!hd_op_is(u, TRAIT_SCALAR) || !hd_row_natural(u, &reader) || reader.cols != own.cols ||
+                   reader.rows != own.rows) {
+            return false;
+        }
+    }
+    return true;
+}
+
+// Whether kernels of arithmetic and convolutions read all parts of a value, and nothing reads it besides: then it may
+// live in their place.
 static bool is_read_in_parts(const Prepare *s, const Value *v) {
     int64_t covered = 0;
     for (int i = 0; i < s->uses.count[v->id]; i++) {
         const Op *part = s->uses.users[v->id][i];
-        RowSpace own, reader;
-        if (!is_part(part) || !hd_row_natural(part, &own)) return false;
-        covered += own.cols;
-        for (int k = 0; k < s->uses.count[part->out[0]->id]; k++) {
-            const Op *u = s->uses.users[part->out[0]->id][k];
-            if (!hd_op_is(u, TRAIT_ELEMENTWISE) || !hd_row_natural(u, &reader) || reader.cols != own.cols ||
-                reader.rows != own.rows)
-                return false;
+        RowSpace own;
+        if (part->kind == OP_CONV1D_GRAD && part->in[1] == v && part->in[0] != v) continue;
+        if (part->kind == OP_CONV1D && part->in[0] == v) {
+            covered += hd_type_cols(part->out[0]->type);
+            continue;
         }
+        if (!is_part(part) || !hd_row_natural(part, &own) || !arithmetic_reads(s, part->out[0], own)) return false;
+        covered += own.cols;
     }
     return covered == hd_type_cols(v->type);
 }
@@ -314,6 +341,7 @@ void hd_fuse_prepare(Module *m, Func *f, PassCx *cx) {
     for (Op *o = f->first, *next; o; o = next) {
         next = o->next;
         if (hd_op_is(o, TRAIT_LOOKUP)) simplify_lookup(&s, o);
+        if (o->kind == OP_CONV1D || o->kind == OP_CONV1D_GRAD) convolve_in_place(&s, o);
     }
     remove_dead(&s);
     for (Op *o = f->first, *next; o; o = next) {

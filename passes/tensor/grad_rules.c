@@ -183,43 +183,15 @@ static void grad_cumsum(Autodiff *d, const Op *o, Value *dy) {
     give(d, A, hd_build1(&d->b, OP_CUMSUM, dy, NULL, &as, NULL));
 }
 
-// Position t of the result is position t + by of x, or 0 where there is none.
-static Value *shifted(Autodiff *d, Value *x, int64_t by) {
-    const int axis = x->type->rank - 2;
-    const int64_t seq = x->type->dim[axis], gap = by < 0 ? -by : by;
-    Type t = *x->type;
-    Attrs cut = {0}, zero = {0}, join = {0};
-    if (!by) return x;
-    hd_set_float(cx_of(d), &zero, A_VALUE, 0.0);
-    t.dim[axis] = gap < seq ? gap : seq;
-    Value *zeros = hd_build1(&d->b, OP_CONST, NULL, NULL, &zero, hd_type(cx_of(d), t.dtype, t.rank, t.dim));
-    if (gap >= seq) return zeros;
-    hd_set_int(cx_of(d), &cut, A_AXIS, axis);
-    hd_set_int(cx_of(d), &cut, A_START, by > 0 ? gap : 0);
-    hd_set_int(cx_of(d), &cut, A_SIZE, seq - gap);
-    hd_set_int(cx_of(d), &join, A_AXIS, axis);
-    Value *rest = hd_build1(&d->b, OP_SLICE, x, NULL, &cut, NULL);
-    return by < 0 ? hd_build1(&d->b, OP_CONCAT, zeros, rest, &join, NULL)
-                  : hd_build1(&d->b, OP_CONCAT, rest, zeros, &join, NULL);
-}
-
-// The gradient of x is the convolution the other way; each tap's is a sum over the positions that it meets.
+// The sums over runs of positions become those over all of them.
 static void grad_conv1d(Autodiff *d, const Op *o, Value *dy) {
-    Attrs as = hd_attrs_copy(cx_of(d), &o->attrs), join = {0};
-    const bool reverse = hd_has(&as, A_REVERSE);
-    const int64_t taps = B->type->dim[0];
-    if (reverse) hd_unset(&as, A_REVERSE);
-    else hd_set_flag(cx_of(d), &as, A_REVERSE);
-    if (wants(d, A)) give(d, A, hd_build1(&d->b, OP_CONV1D, dy, B, &as, NULL));
-    if (!wants(d, B)) return;
-    const Type *row = hd_type(cx_of(d), dy->type->dtype, 2, (int64_t[]){1, B->type->dim[1]});
-    Value **rows = HD_NEWN(d->scratch, Value *, taps);
-    for (int64_t j = 0; j < taps; j++) {
-        Value *met = mul(d, dy, shifted(d, A, reverse ? taps - 1 - j : j - (taps - 1)));
-        rows[j] = hd_build1(&d->b, OP_SUM_TO, met, NULL, NULL, row);
-    }
-    hd_set_int(cx_of(d), &join, A_AXIS, 0);
-    give(d, B, taps == 1 ? rows[0] : hd_build(&d->b, OP_CONCAT, (int)taps, rows, &join, NULL)->out[0]);
+    Value *in[] = {dy, A, B, o->n_in > 2 ? o->in[2] : NULL};
+    Op *g = hd_build(&d->b, OP_CONV1D_GRAD, o->n_in + 1, in, &o->attrs, NULL);
+    Attrs runs = {0};
+    hd_set_ints(cx_of(d), &runs, A_AXES, 1, (int64_t[]){0});
+    if (wants(d, A)) give(d, A, g->out[0]);
+    for (int i = 1; i < o->n_in; i++)
+        if (wants(d, o->in[i])) give(d, o->in[i], hd_build1(&d->b, OP_SUM, g->out[i], NULL, &runs, NULL));
 }
 
 static void grad_embedding(Autodiff *d, const Op *o, Value *dy) {

@@ -543,6 +543,18 @@ static const OpCase op_cases[] = {
                "$[3,130], $[2,37,9] {\n  %0 = conv1d %a, %b : $[2,37,9]\n  %1 = conv1d %a, %b {reverse} : $[2,37,9]\n  "
                "%2 = conv1d %c, %d : $[3,130]\n  %3 = conv1d %c, %d {reverse} : $[3,130]\n  "
                "%4 = conv1d %a, %e : $[2,37,9]\n  return %0, %1, %2, %3, %4\n}"},
+    // ... with a bias and SiLU, of some columns of a wider operand, and the gradients, over several runs of positions
+    {CASE_ALL, "(%a: $[2,37,12], %b: $[4,8], %c: $[8], %d: $[2,37,8], %e: $[530,6], %f: $[3,6], %g: $[530,6]) -> "
+               "$[2,37,8], $[2,37,8], #[2,4,8], #[2,8], $[530,6], #[2,3,6], $[530,6] {\n"
+               "  %0 = conv1d %a, %b, %c {silu, start = 4} : $[2,37,8]\n"
+               "  %1, %2, %3 = conv1d_grad %d, %a, %b, %c {silu, start = 4} : $[2,37,8], #[2,4,8], #[2,8]\n"
+               "  %4, %5 = conv1d_grad %g, %e, %f {reverse} : $[530,6], #[2,3,6]\n"
+               "  %6 = conv1d %e, %f {reverse, silu} : $[530,6]\n"
+               "  return %0, %1, %2, %3, %4, %5, %6\n}"},
+    {CASE_ALL, "(%a: $[2,5,3], %b: $[7,3], %c: $[3], %d: $[2,5,3]) -> #[2,7,3], #[2,3], $[2,5,3] {\n"
+               "  %0, %1, %2 = conv1d_grad %d, %a, %b, %c {silu, reverse} : $[2,5,3], #[2,7,3], #[2,3]\n"
+               "  %3, %4 = conv1d_grad %d, %a, %b {silu} : $[2,5,3], #[2,7,3]\n"
+               "  return %1, %2, %3\n}"},
     // cumulative sums
     {CASE_ALL, "(%a: $[5,6,70]) -> $[5,6,70], $[5,6,70], $[5,6,70] {\n  %0 = cumsum %a {axis = 2} : $[5,6,70]\n  "
                "%1 = cumsum %a {axis = 1, reverse} : $[5,6,70]\n  %2 = cumsum %a {axis = 0} : $[5,6,70]\n  "

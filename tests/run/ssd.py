@@ -84,7 +84,7 @@ def recurrence(u, steps, a, b, c, skip, s):
 def mixer(x, w, s):
     inner, more = s["states"] * s["width"], s["groups"] * s["state"]
     rows = moe.linear(x, w("take.weight"), 2 * inner + 2 * more + s["states"])
-    wide, taps, bias = inner + 2 * more, w("taps"), w("taps_bias")
+    wide, taps, bias = inner + 2 * more, w("conv.taps"), w("conv.bias")
     mixed = [[silu(bias[i] + math.fsum(taps[j * wide + i] * rows[t - 3 + j][inner + i] for j in range(4) if t + j >= 3))
               for i in range(wide)] for t in range(len(rows))]
     steps = [[math.log1p(math.exp(v + b - 4.6)) for v, b in zip(row[-s["states"]:], w("step"))] for row in rows]
@@ -95,7 +95,7 @@ def mixer(x, w, s):
     part = inner // s["groups"]
     normed = [[v for g in range(s["groups"]) for v in moe.norm([row[g * part:(g + 1) * part]], [1] * part)[0]]
               for row in y]
-    return moe.linear([[v * g for v, g in zip(row, w("norm"))] for row in normed], w("give.weight"), s["dim"])
+    return moe.linear([[v * g for v, g in zip(row, w("gate.weight"))] for row in normed], w("give.weight"), s["dim"])
 
 
 def mixed_by(kind, x, w, s):

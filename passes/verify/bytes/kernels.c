@@ -121,9 +121,10 @@ static void check_rows(const Kernel *k) {
 
 static void check_map(const Kernel *k) {
     const Op *o = k->k->first, *ret = hd_return(k->k);
-    bool one = o && o->next == ret && ret && ret->n_in == 1 && o->n_out == 1 && ret->in[0] == o->out[0] &&
-               hd_op_info(o->kind)->map;
+    bool one = o && o->next == ret && ret && ret->n_in && hd_op_info(o->kind)->map;
     for (int i = 0; one && i < o->n_in; i++) one = !o->in[i]->def;
+    for (int i = 0; one && i < ret->n_in; i++) // results of the op, in their order
+        one = ret->in[i]->def == o && (!i || ret->in[i]->index > ret->in[i - 1]->index);
     if (!one)
         wrong(k, NULL, "is of kind map, which is one op that reads arguments and computes each element by itself");
 }

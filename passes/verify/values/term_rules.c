@@ -319,6 +319,18 @@ static const Term *term_dropout(const Terms *t, const Op *o, int i, const Type *
     return hd_term_plain(t, o->kind, 0, type, &o->attrs, 2, (const Term *[]){in[0], key_of(t, o, in, 1)});
 }
 
+// Columns of a wider x are a slice of it.
+static const Term *term_conv1d(const Terms *t, const Op *o, int i, const Type *type, const Term *const *in) {
+    const ConvShape s = hd_conv_shape(o);
+    const Term *all[4];
+    Attrs as = {0};
+    for (int k = 0; k < o->n_in; k++) all[k] = in[k];
+    all[s.grad] = slice(t, in[s.grad], in[s.grad]->type->rank - 1, s.start, s.dim);
+    if (s.silu) hd_set_flag(t->cx, &as, A_SILU);
+    if (s.reverse) hd_set_flag(t->cx, &as, A_REVERSE);
+    return hd_term_plain(t, o->kind, i, type, &as, o->n_in, all);
+}
+
 // Packed operands are slices of one, and packed results a concat. Defaults are as if they were written.
 static const Term *term_attention(const Terms *t, const Op *o, int index, const Type *type, const Term *const *in) {
     const AttentionShape s = hd_attention_shape(o);
