@@ -32,23 +32,44 @@ static const char *state_name(const Symbol *s) {
     return dot ? dot + 1 : s->name;
 }
 
+// The state of a bucket that has the name; NULL: its optimizer has none.
+static const Symbol *state_called(const Emit *e, const Symbol *bucket, const char *name) {
+    const Symbol *s;
+    for (int i = 0; (s = hd_state(e->m, &bucket->attrs, i)); i++)
+        if (!strcmp(state_name(s), name)) return s;
+    return NULL;
+}
+
+typedef struct { const char *at[2 * HD_MAX_STATES]; int n; } StateNames;
+
+// Those of every bucket's optimizer, each once.
+static StateNames state_names(const Emit *e) {
+    StateNames all = {.n = 0};
+    const Symbol *s;
+    for (const Symbol *b = e->m->symbols; b; b = b->next)
+        for (int i = 0; b->kind == SYM_BUCKET && (s = hd_state(e->m, &b->attrs, i)); i++) {
+            int k = 0;
+            while (k < all.n && strcmp(all.at[k], state_name(s)) != 0) k++;
+            if (k == all.n && all.n < 2 * HD_MAX_STATES) all.at[all.n++] = state_name(s);
+        }
+    return all;
+}
+
 int hd_program_average(const Emit *e) {
-    const Symbol *b = e->m->symbols, *s;
-    while (b && (b->kind != SYM_BUCKET || stateless(b))) b = b->next;
-    for (int i = 0; b && (s = hd_state(e->m, &b->attrs, i)); i++)
-        if (!strcmp(state_name(s), HD_AVERAGE)) return i + 1;
+    const StateNames all = state_names(e);
+    for (int i = 0; i < all.n; i++)
+        if (!strcmp(all.at[i], HD_AVERAGE)) return i + 1;
     return 0;
 }
 
 int hd_program_states(Emit *e) {
-    const Symbol *b = e->m->symbols, *s;
-    int n = 0;
-    while (b && (b->kind != SYM_BUCKET || stateless(b))) b = b->next;
-    for (; b && (s = hd_state(e->m, &b->attrs, n)); n++)
-        hd_printf(e->c, "%s%s", n ? ", " : "static const char *const states[] = {", // of the optimizer
-                  hd_emit_quoted(e, state_name(s)));
-    if (n) hd_puts(e->c, "};\n\n");
-    return n;
+    const StateNames all = state_names(e);
+    for (int i = 0; i < all.n; i++)
+        hd_printf(e->c, "%s%s", i ? ", " : "static const char *const states[] = {", hd_emit_quoted(e, all.at[i]));
+    if (all.n) hd_puts(e->c, "};\n\n");
+    if (all.n > HD_MAX_STATES)
+        hd_emit_error(e, (Span){0}, "the optimizers have more than %d states of different names", HD_MAX_STATES);
+    return all.n;
 }
 
 static const char *yes(bool b) { return b ? "true" : "false"; }
@@ -65,8 +86,11 @@ static void put_bucket(Emit *e, const Symbol *b) {
     hd_printf(e->c, "    {%s, %lld, %lld, %s, %lld, {",
               hd_emit_quoted(e, b->name), ll(size), ll(shard),
               hd_emit_dtype(compute ? compute->type->dtype : b->type->dtype), ll(master));
-    for (int i = 0; i < HD_MAX_STATES; i++)
-        hd_printf(e->c, "%s%lld", i ? ", " : "", ll(buffer_offset(e, b, hd_state(e->m, &b->attrs, i), &other)));
+    const StateNames all = state_names(e);
+    for (int i = 0; i < HD_MAX_STATES; i++) {
+        const Symbol *s = i < all.n ? state_called(e, b, all.at[i]) : NULL;
+        hd_printf(e->c, "%s%lld", i ? ", " : "", ll(buffer_offset(e, b, s, &other)));
+    }
     hd_printf(e->c, "}, %lld, %lld, %s, %s, %lld, %u, %s},\n", ll(g), ll(c), yes(optimizer), yes(grad), ll(next),
               hd_axes(&b->attrs, A_SPLIT), yes(stateless(b)));
 }

@@ -92,6 +92,11 @@ const char *hd_emit_points(Emit *e, const Attrs *as, AttrId id); // A_LR_STEPS o
 // The statements of a kernel of kind optimizer: each value is `const float vID`, the results are assigned to `weights`
 // and to state 0, 1, ..., whose number stands between `before` and `after`. Arguments are called as in the kernel.
 const char *hd_emit_update(Emit *e, const Func *k, const char *indent, const char *before, const char *after);
+// Of one that orthogonalizes: hd_emit_update reads the result from `turned`; here, the operand is assigned to
+// `direction`.
+const char *hd_emit_direction(Emit *e, const Func *k, const char *indent, const char *before, const char *after);
+// The HdTurn of such an update, as C. `more`: its further fields.
+const char *hd_emit_turn(Emit *e, const Op *o, bool wide, const char *more);
 int hd_emit_streams(Emit *e); // how many there are: "compute" is 0, then the module's stream symbols in order
 const char *hd_emit_stream_name(Emit *e, int stream);
 int hd_emit_stream_index(Emit *e, const char *stream);
@@ -117,7 +122,7 @@ void hd_program_guarded(Emit *e, Out *fields);
 int hd_program_buckets(Emit *e); // prints the table; how many there are
 DType hd_program_state_type(const Emit *e); // of all states
 int hd_program_average(const Emit *e); // HdProgram.average
-int hd_program_states(Emit *e);  // likewise, the names of the optimizer's states, which all buckets have
+int hd_program_states(Emit *e);  // likewise, the names of the optimizers' states
 
 // --- the program around the functions (program.c)
 // The step of a kind as the field `name` of the program; its tables go to e->c.

@@ -82,19 +82,36 @@ static const char *number_of(Emit *e, const Func *k, const Value *v) {
     return v->index < OPT_STATE ? k->args[v->index]->name : hd_sprintf(e->a, "s%d", v->index - OPT_STATE);
 }
 
-const char *hd_emit_update(Emit *e, const Func *k, const char *indent, const char *before, const char *after) {
+// The statements before `end`.
+static Out statements(Emit *e, const Func *k, const Op *end, const char *indent, const char *before,
+                      const char *after) {
     Out o = hd_out(e->a);
     for (int i = OPT_STATE; i < k->n_args; i++)
         hd_printf(&o, "%sconst float s%d = %s%d%s;\n", indent, i - OPT_STATE, before, i - OPT_STATE, after);
-    for (const Op *p = k->first; p; p = p->next) {
-        if (p->kind == OP_RETURN) break;
+    for (const Op *p = k->first; p != end; p = p->next) {
+        if (p->kind == OP_ORTHOGONALIZE) {
+            hd_printf(&o, "%sconst float v%d = turned;\n", indent, p->out[0]->id);
+            continue;
+        }
         hd_printf(&o, "%sconst float v%d = ", indent, p->out[0]->id);
         if (p->kind == OP_CONST) hd_puts(&o, hd_emit_number(e->a, hd_float(&p->attrs, A_VALUE, 0), false));
         else hd_printf(&o, "%s%s(", forms[FORM_ROUNDED].prefix, hd_op_info(p->kind)->mnemonic);
         for (int i = 0; i < p->n_in; i++) hd_printf(&o, "%s%s", i ? ", " : "", number_of(e, k, p->in[i]));
         hd_puts(&o, p->kind == OP_CONST ? ";\n" : ");\n");
     }
+    return o;
+}
+
+const char *hd_emit_direction(Emit *e, const Func *k, const char *indent, const char *before, const char *after) {
+    const Op *turn = hd_optimizer_turn(k);
+    Out o = statements(e, k, turn, indent, before, after);
+    hd_printf(&o, "%sdirection = %s;\n", indent, number_of(e, k, turn->in[0]));
+    return o.text;
+}
+
+const char *hd_emit_update(Emit *e, const Func *k, const char *indent, const char *before, const char *after) {
     const Op *ret = hd_return(k);
+    Out o = statements(e, k, ret, indent, before, after);
     hd_printf(&o, "%sweights = %s;\n", indent, number_of(e, k, ret->in[0]));
     for (int i = 1; i < ret->n_in; i++)
         hd_printf(&o, "%s%s%d%s = %s;\n", indent, before, i - 1, after, number_of(e, k, ret->in[i]));

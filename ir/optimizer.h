@@ -26,12 +26,39 @@ enum {
     OPT_CORRECTION2,
     OPT_STATE // the first
 };
+// One op of a kernel may be `orthogonalize`, which looks at more than its element: the operands of all elements of a
+// parameter are a matrix d of r rows and c columns. It becomes s u v' for the singular value decomposition d = u t v',
+// nearly: five steps of a Newton-Schulz iteration in type T (`out`), each value rounded to T, sums of products in f32:
+//
+//   x = d / max(|d|, 1e-7), by elements of d rounded to T; |d|: the root of the sum of squares
+//   five times, with (a, b, c) = (3.4445, -4.7750, 2.0315):
+//     g = x x' (x' x where r > c);  h = b g + c g g;  x = a x + h x (a x + x h), the last time multiplied by s
+//   original:         s = sqrt(max(1, r / c)), for rates as the author of Muon (Keller Jordan) chooses them
+//   match_rms_adamw:  s = 0.2 sqrt(max(r, c)), for rates as AdamW has them
+//
+// The bucket of such parameters keeps each of them whole on one rank. Elements of padding keep the operand, 0.
 #define HD_AVERAGE "ema"
 const char *hd_optimizer_argument(int i); // "gradient"
 Func *hd_optimizer(const Module *m);      // the kernel of parameters; NULL: the module has none
 bool hd_is_rule(const Func *k);           // whether a kernel of kind optimizer is the rule of a buffer
 Func *hd_update_kernel(const Op *o);      // that `update` runs; NULL: the module has none of that name
 const char *hd_optimizer_wrong(const Func *k); // what is wrong with such a kernel, or NULL
+const Op *hd_optimizer_turn(const Func *k); // its orthogonalize; NULL: it has none
+bool hd_is_turned(const Module *m, const Symbol *s); // a parameter or bucket whose kernel has one
+
+// The matrices of the bucket whose weights an update of such a kernel writes: `rank` owns all elements of one, from
+// its element `at` on; 0 where every rank has all of the bucket. `scale` is s.
+typedef struct { int64_t rank, at, rows, cols; double scale; } Turned;
+int hd_turned(const Op *update, Arena *a, const Turned **list); // how many
+// Bytes of the workspace of `update`, from its beginning on: elements of the bucket's part in T, or f32 with `wide`; x,
+// g and h of the largest matrix; f64 sums of squares of runs of HD_NORM_BLOCK elements. `all`: of all of them.
+typedef struct { int64_t x, g, h, sums, all; } TurnedSpace;
+TurnedSpace hd_turned_space(const Op *update, bool wide);
+#define HD_TURN_LEAST 1e-7
+enum { HD_TURNS = 5, HD_TURN_OFFERED = 32 << 20 }; // bytes that cuBLASLt is offered
+#define HD_TURN_A 3.4445
+#define HD_TURN_B (-4.7750)
+#define HD_TURN_C 2.0315
 
 // The buffer `history` of a step, f32[HD_HISTORY]: the losses of 128 steps, each in the place of the oldest, and how
 // many there were (from 256 on, 128 less); the same of norms; the z-scores of the step's loss and norm, in standard

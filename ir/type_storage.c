@@ -104,6 +104,17 @@ const char *hd_rule_tree_sum(Rule *r) {
     return hd_rule_give(r, hd_type(r->cx, TY_F32, t->rank - 1, t->dim + 1));
 }
 
+const char *hd_rule_orthogonalize(Rule *r) {
+    const char *out = hd_word(&r->o->attrs, A_OUT, ""), *rates = hd_word(&r->o->attrs, A_RATE_FOR, "");
+    const Func *f = r->o->func;
+    if (!f->is_kernel || hd_kind(&f->attrs) != KIND_OPTIMIZER)
+        return "orthogonalize belongs into a kernel of kind optimizer";
+    if (strcmp(out, "f32") && strcmp(out, "bf16")) WRONG("orthogonalize computes in f32 or bf16, not in %s", out);
+    if (strcmp(rates, "original") && strcmp(rates, "match_rms_adamw"))
+        WRONG("rate_for is original or match_rms_adamw, not %s", rates);
+    return hd_rule_give(r, IN(0));
+}
+
 // The operand that a rank gives to a gather that quantizes: its rows in the type of one byte `out`, or a scale for
 // each.
 static const char *quantized_part(Rule *r, Type *t) {

@@ -110,7 +110,8 @@ static void check_func(Verifier *v) {
                 ok = false;
             }
         unsigned stages = f->is_kernel ? 1u << STAGE_KERNELS : 1u << v->m->stage;
-        const bool computes = !f->is_kernel || info->row || info->map || hd_op_is(o, TRAIT_RETURN);
+        const bool computes = !f->is_kernel || info->row || info->map || hd_op_is(o, TRAIT_RETURN) ||
+                              o == hd_optimizer_turn(f);
         if (!(info->stages & stages) || !computes)
             wrong(v, o,
                   hd_internf(cx, "%s may not occur at stage %s", info->mnemonic,

@@ -188,6 +188,24 @@ typedef struct {
     bool waits; // its first statement waits for the kernels before it: it may be launched while they end
 } HdKernel;
 
+// What an optimizer that takes whole matrices does with those of a rank (ir/optimizer.h): the matrix begins with
+// element `at` of the rank's part of a bucket and becomes `scale` times an orthogonal one. product: the three of a
+// step, indices into HdProgram.gemms; target cuda.
+typedef struct { int64_t rank, at, rows, cols; float scale; int product[3]; } HdTurned;
+typedef struct {
+    unsigned split; // the axes over which ranks are numbered
+    HdDtype dtype;  // that is computed in
+    int n;
+    const HdTurned *list;
+    int64_t x, g, h, sums, all; // byte offsets in the workspace; `all`: what is left for products
+    int squares, scale;         // indices into HdProgram.kernels; target cuda
+} HdTurn;
+enum { HD_TURN_STEPS = 5, HD_TURN_RUNS = 1024 }; // the most sums of squares of a matrix; target cuda
+#define HD_TURN_LEAST 1e-7f
+#define HD_TURN_A 3.4445f
+#define HD_TURN_B (-4.7750f)
+#define HD_TURN_C 2.0315f
+
 typedef struct { // a schedule of learning rates
     int kind, shape;  // HD_LR_*, HD_FALL_*
     int64_t warmup, total, decay;
@@ -226,7 +244,7 @@ typedef struct {
     const HdAxis *axes;                 // of the mesh, the innermost first
     const HdComm *comms;
     int n_buckets, n_states;
-    const char *const *states; // names of the optimizer's, which every bucket has
+    const char *const *states; // names of the optimizers'; a bucket has those of its own
     HdDtype state_dtype; // of all of them
     int average; // the state, from 1, that is an average of the weights and begins as they do; 0: none is
     const HdBucket *buckets;
@@ -459,6 +477,8 @@ void hd_host_update(HdUpdate *update, int64_t count, int64_t decayed, float weig
 void hd_host_update_narrow(HdUpdate *update, int64_t count, int64_t decayed, float weight_decay, float lr_scale,
                            const float *grad, float *master, int n_states, HdDtype dtype, void *const *states,
                            void *compute, HdDtype compute_dtype, const float *scalars);
+// Makes this rank's matrices orthogonal, in place. d: its part of the bucket; space: the workspace.
+void hd_host_orthogonalize(HdExec *x, const HdTurn *t, float *d, void *space);
 // one a block, as hd_host_grad_norm adds
 void hd_host_square_sums(int n, const float *const *buffers, const int64_t *counts, double *sums);
 void hd_host_root_sum(int64_t n, const double *sums, double loss_scale, float *norm);
@@ -493,6 +513,7 @@ void hd_cuda_gemm(HdExec *x, int stream, int gemm, uint64_t a, uint64_t b, uint6
                   uint64_t workspace);
 void hd_cuda_gemm_scaled(HdExec *x, int stream, int gemm, uint64_t a, uint64_t b, uint64_t scale_a, uint64_t scale_b,
                          uint64_t d, uint64_t workspace);
+void hd_cuda_orthogonalize(HdExec *x, int stream, const HdTurn *t, uint64_t d); // d: of t->dtype; the workspace
 void hd_cuda_attention(HdExec *x, int stream, const HdAttention *t, uint64_t q, uint64_t k, uint64_t v, uint64_t o,
                        uint64_t lse, uint64_t starts, uint64_t key, uint64_t workspace);
 void hd_cuda_attention_grad(HdExec *x, int stream, const HdAttention *t, uint64_t dout, uint64_t q, uint64_t k,

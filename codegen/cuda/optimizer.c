@@ -163,49 +163,121 @@ static const char *rate_text(Emit *e, double scale) { // no compiler leaves out 
     return scale == 1 ? "lr" : hd_sprintf(e->a, "__fmul_rn(lr, %s)", number(e, scale, false));
 }
 
+// The states of an update: their type, and the formals, names and addresses of kernels that take them.
+typedef struct { int n; const char *type, *formals, *list, *at[HD_MAX_STATES]; } States;
+
+static States states_of(Emit *e, const Op *o) {
+    States s = {.type = hd_cuda_type(TY_F32)};
+    Out formals = hd_out(e->a), list = hd_out(e->a);
+    for (const Symbol *x; (x = hd_state(e->m, &o->attrs, s.n)); s.n++) {
+        s.at[s.n] = hd_cuda_device(e, hd_emit_buffer(e, o, x->name, 0));
+        s.type = hd_cuda_type(x->type->dtype);
+        hd_printf(&formals, ", %s *state%d", s.type, s.n);
+        hd_printf(&list, "%sstate%d", s.n ? ", " : "", s.n);
+    }
+    s.formals = s.n ? formals.text : "";
+    s.list = s.n ? list.text : "0";
+    return s;
+}
+
+static const char *decayed_of(Emit *e, const Op *o) {
+    return hd_sprintf(e->a, hd_int(&o->attrs, A_RANKS, 1) > 1 ? "(uint64_t)%s" : "%s", hd_emit_decayed(e, o));
+}
+
+// A function `NAME_one` of a kernel's arguments.
+static const char *function_of(Emit *e, const Func *k, const char *result, const char *name, const char *weights,
+                               const char *more, const char *body) {
+    return hd_sprintf(e->a, "__device__ __forceinline__ %s %s_one(float %s, float %sweights, float lr, float decay,\n"
+                            "                                       float correction1, float correction2, float "
+                            "*state%s)"
+                            " {\n%s}\n", result, name, k->args[OPT_GRADIENT]->name, weights, more, body);
+}
+
+static DType turned_in(const Op *o) {
+    DType d = TY_F32;
+    hd_dtype_parse(hd_word(&hd_optimizer_turn(hd_update_kernel(o))->attrs, A_OUT, ""), &d);
+    return d;
+}
+
+// What a kernel orthogonalizes, into the workspace.
+static void put_direction(Emit *e, const Op *o, const States *s) {
+    const Func *k = hd_update_kernel(o);
+    const int64_t n = hd_type_count(hd_named(o, A_MASTER_WEIGHTS)->type);
+    const char *arg[6 + HD_MAX_STATES];
+    const char *numbers = hd_sprintf(
+        e->a, "#define DI_T %s\n#define DI_STATES %d\n#define DI_STATE %s\n#define DI_FORMALS %s\n#define DI_LIST %s\n"
+              "#define DI_DECAY %s\n#define DI_RATE(lr) %s\n", hd_cuda_type(turned_in(o)), s->n, s->type, s->formals,
+        s->list, number(e, hd_float(&o->attrs, A_WEIGHT_DECAY, 0), false),
+        rate_text(e, hd_float(&o->attrs, A_LR_SCALE, 1)));
+    const char *body = hd_sprintf(e->a, "    float direction;\n%s    return direction;\n",
+                                  hd_emit_direction(e, k, "    ", "state[", "]"));
+    const char *name = hd_cuda_name(e, hd_sprintf(e->a, "%s_direction", hd_emit_identifier(e, k)),
+                                    hd_sprintf(e->a, "%s%s", numbers, body));
+    const char *text = hd_sprintf(
+        e->a, "%s%s", function_of(e, k, "float", name, "", "", body),
+        hd_cuda_template(e, "direction", hd_sprintf(e->a, "#define DI_KERNEL %s\n#define DI_ONE %s_one\n%s", name, name,
+                                                   numbers)));
+    arg[0] = hd_cuda_device(e, hd_emit_buffer(e, o, hd_word(&o->attrs, A_GRADIENT, ""), 0));
+    arg[1] = hd_cuda_device(e, hd_emit_buffer(e, o, hd_word(&o->attrs, A_MASTER_WEIGHTS, ""), 0));
+    arg[2] = hd_cuda_device(e, hd_emit_workspace(e, o));
+    arg[3] = hd_cuda_device(e, hd_emit_place(e, o->in[0]));
+    arg[4] = hd_sprintf(e->a, "%lld", ll(n));
+    arg[5] = decayed_of(e, o);
+    for (int i = 0; i < s->n; i++) arg[6 + i] = s->at[i];
+    hd_cuda_launch_kernel(e, o, name, text, hd_ceil_div(n, 1024), 1, 256, 0, 6 + s->n, arg);
+}
+
+static void put_turn(Emit *e, const Op *o) {
+    const char *type = hd_cuda_type(turned_in(o));
+    const char *numbers = hd_sprintf(e->a, "#define TU_T %s\n#define TU_LEAST %s\n", type,
+                                     number(e, HD_TURN_LEAST, false));
+    const char *squares = hd_cuda_name(e, "turn_squares", numbers), *scale = hd_cuda_name(e, "turn_scale", numbers);
+    const char *text = hd_cuda_template(
+        e, "turn", hd_sprintf(e->a, "#define TU_SQUARES %s\n#define TU_SCALE %s\n%s", squares, scale, numbers));
+    const int first = hd_cuda_kernel(e, squares, text, 0, false), second = hd_cuda_kernel(e, scale, text, 0, false);
+    const char *kernels = hd_sprintf(e->a, ", .squares = %d, .scale = %d", first, second);
+    hd_emit_line(e, o, "hd_cuda_orthogonalize(x, %d, %s, %s);", hd_emit_stream(e, o),
+                 hd_emit_turn(e, o, false, kernels), hd_cuda_device(e, hd_emit_workspace(e, o)));
+}
+
 // A template around the kernel's ops; the states are its last arguments.
 void hd_cuda_print_update(Emit *e, const Op *o) {
     const Func *k = hd_update_kernel(o);
-    const Symbol *master = hd_named(o, A_MASTER_WEIGHTS), *weights = hd_named(o, A_WEIGHTS), *s;
+    const Symbol *master = hd_named(o, A_MASTER_WEIGHTS), *weights = hd_named(o, A_WEIGHTS);
     const DType compute = weights ? weights->type->dtype : TY_F32;
-    const char *arg[6 + HD_MAX_STATES], *name = hd_sprintf(e->a, "%s_%s%s", hd_emit_identifier(e, k),
-                                                           hd_dtype_text(compute), weights ? "" : "_master");
     const int64_t n = hd_type_count(master->type);
-    int states = 0;
-    const char *state = hd_cuda_type(TY_F32);
-    Out formals = hd_out(e->a), list = hd_out(e->a);
-    for (; (s = hd_state(e->m, &o->attrs, states)); states++) {
-        arg[6 + states] = hd_cuda_device(e, hd_emit_buffer(e, o, s->name, 0));
-        state = hd_cuda_type(s->type->dtype);
-        hd_printf(&formals, ", %s *state%d", state, states);
-        hd_printf(&list, "%sstate%d", states ? ", " : "", states);
-    }
+    const States s = states_of(e, o);
+    const bool turns = hd_optimizer_turn(k) != NULL;
+    const char *arg[7 + HD_MAX_STATES], *name = hd_sprintf(e->a, "%s_%s%s", hd_emit_identifier(e, k),
+                                                           hd_dtype_text(compute), weights ? "" : "_master");
+    if (!n) return;
+    if (turns) put_direction(e, o, &s), put_turn(e, o);
+    const char *turned = turns ? hd_sprintf(e->a, ", const %s *turned", hd_cuda_type(turned_in(o))) : "";
     const char *numbers = hd_sprintf(e->a,
                                      "#define UP_T %s\n#define UP_COMPUTE %d\n#define UP_VEC 4\n#define UP_STATES "
                                      "%d\n#define UP_STATE %s\n"
-                                     "#define UP_FORMALS %s\n#define UP_LIST %s\n#define UP_DECAY %s\n"
-                                     "#define UP_RATE(lr) %s\n#define UP_GIVEN(gradient) %s\n",
-                                     hd_cuda_type(compute), weights != NULL, states, state,
-                                     states ? formals.text : "",
-                                     states ? list.text : "0",
+                                     "#define UP_FORMALS %s%s\n#define UP_LIST %s\n#define UP_DECAY %s\n"
+                                     "#define UP_RATE(lr) %s\n#define UP_GIVEN(gradient) %s\n#define UP_TURN(i) %s\n",
+                                     hd_cuda_type(compute), weights != NULL, s.n, s.type, turned, s.formals, s.list,
                                      number(e, hd_float(&o->attrs, A_WEIGHT_DECAY, 0), false),
                                      rate_text(e, hd_float(&o->attrs, A_LR_SCALE, 1)),
                                      hd_is_rule(k) ? "(factor != factor ? factor : (gradient))"
-                                                   : "__fmul_rn(gradient, factor)");
+                                                   : "__fmul_rn(gradient, factor)",
+                                     turns ? ", widen(turned[i])" : "");
     const char *body = hd_emit_update(e, k, "    ", "state[", "]");
     name = hd_cuda_name(e, name, hd_sprintf(e->a, "%s%s", numbers, body));
     const char *text = hd_sprintf(
-        e->a,
-        "__device__ __forceinline__ void %s_one(float %s, float &weights, float lr, float decay,\n"
-        "                                       float correction1, float correction2, float *state) {\n%s}\n%s",
-        name, k->args[OPT_GRADIENT]->name, body,
+        e->a, "%s%s", function_of(e, k, "void", name, "&", turns ? ", float turned" : "", body),
         hd_cuda_template(e, "update",
                          hd_sprintf(e->a, "#define UP_KERNEL %s\n#define UP_ONE %s_one\n%s", name, name, numbers)));
-    arg[0] = hd_cuda_device(e, hd_emit_buffer(e, o, hd_word(&o->attrs, A_GRADIENT, ""), 0));
-    arg[1] = hd_cuda_device(e, hd_emit_buffer(e, o, master->name, 0));
-    arg[2] = weights ? hd_cuda_device(e, hd_emit_buffer(e, o, weights->name, 0)) : arg[1];
-    arg[3] = hd_cuda_device(e, hd_emit_place(e, o->in[0]));
-    arg[4] = hd_sprintf(e->a, "%lld", ll(n));
-    arg[5] = hd_sprintf(e->a, hd_int(&o->attrs, A_RANKS, 1) > 1 ? "(uint64_t)%s" : "%s", hd_emit_decayed(e, o));
-    if (n) hd_cuda_launch_kernel(e, o, name, text, hd_ceil_div(n, 1024), 1, 256, 0, 6 + states, arg);
+    int args = 0;
+    arg[args++] = hd_cuda_device(e, hd_emit_buffer(e, o, hd_word(&o->attrs, A_GRADIENT, ""), 0));
+    arg[args++] = hd_cuda_device(e, hd_emit_buffer(e, o, master->name, 0));
+    arg[args++] = weights ? hd_cuda_device(e, hd_emit_buffer(e, o, weights->name, 0)) : arg[1];
+    arg[args++] = hd_cuda_device(e, hd_emit_place(e, o->in[0]));
+    arg[args++] = hd_sprintf(e->a, "%lld", ll(n));
+    arg[args++] = decayed_of(e, o);
+    if (turns) arg[args++] = hd_cuda_device(e, hd_emit_workspace(e, o));
+    for (int i = 0; i < s.n; i++) arg[args++] = s.at[i];
+    hd_cuda_launch_kernel(e, o, name, text, hd_ceil_div(n, 1024), 1, 256, 0, args, arg);
 }

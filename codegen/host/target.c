@@ -313,6 +313,20 @@ static const char *update_name(Emit *e, const Func *k) {
     return hd_sprintf(e->a, "update_%s", hd_emit_identifier(e, k));
 }
 
+// What is orthogonalized stands behind the states.
+static void put_direction(Emit *e, const Op *o, int n, const char *states) {
+    const Symbol *master = hd_named(o, A_MASTER_WEIGHTS);
+    const char *space = at(e, hd_emit_workspace(e, o));
+    hd_emit_line(e, o, "hd_host_update(direction_%s, %lld, %s, %s, %s, %s, %s, %d, (float *[]){%s}, NULL, HD_F32, "
+                       "%s);",
+                 update_name(e, hd_update_kernel(o)), ll(hd_type_count(master->type)), hd_emit_decayed(e, o),
+                 hd_emit_number(e->a, hd_float(&o->attrs, A_WEIGHT_DECAY, 0), false),
+                 hd_emit_number(e->a, hd_float(&o->attrs, A_LR_SCALE, 1), false),
+                 f32(e, at(e, hd_emit_buffer(e, o, hd_word(&o->attrs, A_GRADIENT, ""), 0))),
+                 f32(e, at(e, hd_emit_buffer(e, o, master->name, 0))), n, states, f32(e, in(e, o, 0)));
+    hd_emit_line(e, o, "hd_host_orthogonalize(x, %s, %s, %s);", hd_emit_turn(e, o, true, ""), f32(e, space), space);
+}
+
 static void host_update(Emit *e, const Op *o) {
     const Symbol *master = hd_named(o, A_MASTER_WEIGHTS), *weights = hd_named(o, A_WEIGHTS), *s;
     Out states = hd_out(e->a);
@@ -323,7 +337,13 @@ static void host_update(Emit *e, const Op *o) {
         d = s->type->dtype;
         hd_printf(&states, "%s%s", n ? ", " : "", d == TY_F32 ? f32(e, place) : place);
     }
+    const bool turns = hd_optimizer_turn(hd_update_kernel(o)) != NULL;
     const char *type = d == TY_F32 ? "" : hd_sprintf(e->a, "%s, ", hd_emit_dtype(d));
+    if (turns) {
+        if (d != TY_F32) hd_emit_error(e, o->span, "target host keeps the states of a matrix in f32 alone");
+        hd_printf(&states, "%s%s", n++ ? ", " : "", f32(e, at(e, hd_emit_workspace(e, o))));
+        put_direction(e, o, n, states.text);
+    }
     hd_emit_line(e, o, "hd_host_update%s(%s, %lld, %s, %s, %s, %s, %s, %d, %s(%s *[]){%s}, %s, %s, %s);",
                  d == TY_F32 ? "" : "_narrow", update_name(e, hd_update_kernel(o)), ll(hd_type_count(master->type)),
                  hd_emit_decayed(e, o),
@@ -336,13 +356,17 @@ static void host_update(Emit *e, const Op *o) {
                  hd_emit_dtype(weights ? weights->type->dtype : TY_F32), f32(e, in(e, o, 0)));
 }
 
-// The update of a run of elements, all of which decay or none.
-static void optimizer(Emit *e, const Func *k) {
+// The update of a run of elements, all of which decay or none; `direction`: what is orthogonalized before it.
+static void optimizer(Emit *e, const Func *k, bool direction) {
     Out *o = e->c;
-    hd_printf(o, "static void %s(int64_t n, const float *scalars, float decay, const float *gradients, float *master,\n"
-                 "    float *const *states) {\n    const float lr = scalars[0], factor = scalars[1];\n"
-                 "    const float correction1 = scalars[2], correction2 = scalars[3];\n", update_name(e, k));
-    for (int i = 0; i < k->n_args - OPT_STATE; i++) hd_printf(o, "    float *const p%d = states[%d];\n", i, i);
+    const int states = k->n_args - OPT_STATE;
+    const bool turns = hd_optimizer_turn(k) != NULL;
+    hd_printf(o, "static void %s%s(int64_t n, const float *scalars, float decay, const float *gradients, "
+                 "float *master,\n    float *const *states) {\n    const float lr = scalars[0], factor = scalars[1];\n"
+                 "    const float correction1 = scalars[2], correction2 = scalars[3];\n", direction ? "direction_" : "",
+              update_name(e, k));
+    if (turns) hd_printf(o, "    float *const matrix = states[%d];\n", states);
+    for (int i = 0; i < states; i++) hd_printf(o, "    float *const p%d = states[%d];\n", i, i);
     hd_puts(o, "    (void)states, (void)gradients, (void)factor, (void)lr, (void)decay;\n"
                "    (void)correction1, (void)correction2;\n"
                "#pragma omp simd\n    for (int64_t i = 0; i < n; i++) {\n");
@@ -350,6 +374,13 @@ static void optimizer(Emit *e, const Func *k) {
                                "        float weights = master[i];\n        (void)total;\n"
                              : "        const float gradient = gradients[i] * factor;\n"
                                "        float weights = master[i];\n        (void)gradient;\n");
+    if (direction) {
+        hd_puts(o, "        float direction;\n        (void)weights;\n");
+        hd_puts(o, hd_emit_direction(e, k, "        ", "p", "[i]"));
+        hd_puts(o, "        matrix[i] = direction;\n    }\n}\n\n");
+        return;
+    }
+    if (turns) hd_puts(o, "        const float turned = matrix[i];\n");
     hd_puts(o, hd_emit_update(e, k, "        ", "p", "[i]"));
     hd_puts(o, "        master[i] = weights;\n    }\n}\n\n");
 }
@@ -415,7 +446,9 @@ static void kernels(Emit *e) {
     hd_emit_prelude(e->m, PRELUDE_HOST, e->c);
     hd_puts(e->c, "\n");
     for (const Func *k = e->m->funcs; k; k = k->next) {
-        if (k->is_kernel && hd_kind(&k->attrs) == KIND_OPTIMIZER) optimizer(e, k);
+        const bool optimizes = k->is_kernel && hd_kind(&k->attrs) == KIND_OPTIMIZER;
+        if (optimizes) optimizer(e, k, false);
+        if (optimizes && hd_optimizer_turn(k)) optimizer(e, k, true);
         if (!k->is_kernel || !hd_host_launches(e->m, k, NULL)) continue;
         if (hd_kind(&k->attrs) == KIND_MAP) hd_host_map(e, k);
         else hd_host_rows(e, k);

@@ -28,7 +28,24 @@ static const char texts[] =
     "  let direction = sign(beta1 * moment1 + (1 - beta1) * gradient);\n"
     "  let m = beta2 * moment1 + (1 - beta2) * gradient;\n"
     "  return weights - lr * (direction + decay * weights), m;\n"
+    "}\n"
+    "fn muon(gradient, weights, lr, decay, momentum, nesterov, moment1 = 0) {\n"
+    "  let m = momentum * moment1 + (1 - momentum) * gradient;\n"
+    "  let ahead = momentum * m + (1 - momentum) * gradient;\n"
+    "  return weights - lr * (orthogonalize(where(nesterov, ahead, m)) + decay * weights), m;\n"
     "}\n";
+static const char *const of_groups[] = {"muon"}; // of matrices
+
+bool hd_is_own_optimizer(const char *name) {
+    for (size_t i = 0; i < sizeof of_groups / sizeof *of_groups; i++)
+        if (!strcmp(of_groups[i], name)) return true;
+    return false;
+}
+
+static double setting_of(const Front *f, const char *name) {
+    if (!f->own) return hd_settings_number(f, name);
+    return strcmp(name, "momentum") ? f->own->nesterov : f->own->momentum;
+}
 
 static int number_of(const char *name) { // OPT_STATE: it is none of every update's
     int i = 0;
@@ -46,7 +63,7 @@ static void bind(Front *f, const Node *fn, Val *args) {
         const int i = number_of(formal->name);
         Value *v = i < OPT_STATE ? given[i]
                    : formal->a   ? hd_arg_add(f->func, number, formal->name)
-                                 : hd_emit_const(f, fn->span, hd_settings_number(f, formal->name), number);
+                                 : hd_emit_const(f, fn->span, setting_of(f, formal->name), number);
         args[k] = (Val){.kind = VAL_TENSOR, .tensor = v};
     }
 }
@@ -88,32 +105,57 @@ static int follow(Front *f, Span s, int n, Value **out) {
     return n + 1;
 }
 
-bool hd_lower_optimizer(Front *f) {
-    const Node *file = hd_parse_source(f->cx, PARSE_FILE, "optimizers", texts, strlen(texts), 1), *fn = NULL;
-    const char *name = hd_settings_word(f, A_OPTIMIZER);
+static const Node *text_of(const Front *f, const char *name) {
+    const Node *file = hd_parse_source(f->cx, PARSE_FILE, "optimizers", texts, strlen(texts), 1);
     for (int k = 0; file && k < file->n; k++)
-        if (!strcmp(file->kids[k]->name, name)) fn = file->kids[k];
-    if (!fn) HD_BUG("frontend/builtins/optimizers.c has no optimizer %s", name);
-    f->optimizer = fn;
-    if (!hd_settings_optimizer(f)) return false;
-    Func *loss = f->func;
-    f->func = hd_func_add(f->module, hd_free_name(f->module, name), true);
-    hd_set_kind(f->cx, &f->func->attrs, KIND_OPTIMIZER);
+        if (!strcmp(file->kids[k]->name, name)) return file->kids[k];
+    HD_BUG("frontend/builtins/optimizers.c has no optimizer %s", name);
+}
+
+static Func *lower_text(Front *f, const Node *fn) {
+    Func *const outer = f->func, *k = hd_func_add(f->module, hd_free_name(f->module, fn->name), true);
+    f->func = k;
+    hd_set_kind(f->cx, &k->attrs, KIND_OPTIMIZER);
     Val *args = HD_NEWN(f->arena, Val, fn->c->n + 1);
-    Frame frame = {.fn = fn, .call = fn->span, .path = "root"};
+    Frame frame = {.fn = fn, .call = fn->span, .path = "root"}, *const caller = f->frame;
     f->frame = &frame;
     bind(f, fn, args);
     const Val v = hd_lower_call(f, fn, args);
     Value *out[2 + HD_MAX_STATES];
     int n = v.kind == VAL_LIST ? v.n : 1;
-    for (int k = 0; k < n && k <= HD_MAX_STATES; k++) out[k] = v.kind == VAL_LIST ? v.list[k].tensor : v.tensor;
+    for (int i = 0; i < n && i <= HD_MAX_STATES; i++) out[i] = v.kind == VAL_LIST ? v.list[i].tensor : v.tensor;
     if (v.kind != VAL_BAD) n = follow(f, fn->span, n, out), hd_optimizer_keep(f, fn->span, n, out);
-    f->frame = NULL;
-    hd_append(f->func, hd_op_new(f->func, OP_RETURN, n, out));
-    for (Op *o = f->func->first; o; o = o->next) o->loc = (Loc){0}, o->span = (Span){0};
-    hd_renumber(f->func);
-    if (v.kind == VAL_BAD || hd_optimizer_wrong(f->func))
-        HD_BUG("the optimizer %s in frontend/builtins/optimizers.c does not give the weights and its states", name);
-    f->func = loss;
+    f->frame = caller;
+    hd_append(k, hd_op_new(k, OP_RETURN, n, out));
+    for (Op *o = k->first; o; o = o->next) o->loc = (Loc){0}, o->span = (Span){0};
+    hd_renumber(k);
+    if (v.kind == VAL_BAD || hd_optimizer_wrong(k))
+        HD_BUG("the optimizer %s in frontend/builtins/optimizers.c does not give the weights and its states", fn->name);
+    f->func = outer;
+    return k;
+}
+
+bool hd_lower_optimizer(Front *f) {
+    f->optimizer = text_of(f, hd_settings_word(f, A_OPTIMIZER));
+    if (!hd_settings_optimizer(f)) return false;
+    lower_text(f, f->optimizer);
     return true;
+}
+
+// --- of a group
+
+Val hd_lower_orthogonalize(Front *f, Instance *scope, const Node *call) {
+    Val v = hd_lower_expr(f, scope, call->kids[0]);
+    Attrs as = {0};
+    hd_set_word(f->cx, &as, A_OUT, hd_intern(f->cx, f->own->precision));
+    hd_set_word(f->cx, &as, A_RATE_FOR, hd_intern(f->cx, f->own->rate_for));
+    v.tensor = hd_emit(f, call->span, OP_ORTHOGONALIZE, 1, &v.tensor, &as, NULL);
+    return v;
+}
+
+Func *hd_lower_own_optimizer(Front *f, const char *name, const OwnOptimizer *own) {
+    f->own = own;
+    Func *k = lower_text(f, text_of(f, name));
+    f->own = NULL;
+    return hd_share_kernel(f, k);
 }

@@ -111,12 +111,12 @@ static const char *text_of(const Front *f, const Func *k) {
     return text.text;
 }
 
-// One kernel for all buffers that do the same.
-static Func *share(Front *f, Func *k) {
+Func *hd_share_kernel(Front *f, Func *k) {
     ArenaMark mark = hd_arena_mark(f->scratch);
     const char *text = text_of(f, k);
     Func *same = f->module->funcs;
-    while (same && (same == k || !same->is_kernel || !hd_is_rule(same) || strcmp(text_of(f, same), text) != 0))
+    while (same && (same == k || !same->is_kernel || hd_kind(&same->attrs) != KIND_OPTIMIZER ||
+                    hd_is_rule(same) != hd_is_rule(k) || strcmp(text_of(f, same), text) != 0))
         same = same->next;
     hd_arena_rewind(f->scratch, mark);
     if (same) hd_func_remove(f->module, k);
@@ -150,7 +150,7 @@ bool hd_lower_update(Front *f, const Node *n) {
     Func *k = f->func;
     f->updated = NULL;
     f->func = outer;
-    if (ok) k = share(f, k);
+    if (ok) k = hd_share_kernel(f, k);
     hd_set_word(f->cx, &m->param->attrs, A_KERNEL, k->name);
     return ok;
 }

@@ -124,6 +124,7 @@ typedef struct Front {
     struct Settings *settings;
     VEC(const Node *) groups; // of the optimizer, in their order
     const Node *optimizer; // its text
+    const struct OwnOptimizer *own; // the settings of a group whose optimizer is being lowered; NULL: the default's
 } Front;
 
 enum {
@@ -233,6 +234,18 @@ bool hd_pattern_names(Front *f, const char *pattern, const Symbol *p);
 
 // --- frozen.c
 bool hd_frozen_apply(Front *f); // marks the parameters that train.frozen names, and says in config @train which are
+
+Func *hd_share_kernel(Front *f, Func *k); // updates.c: the first kernel of kind optimizer that does the same; drops k
+
+// --- optimizers.c: of a group that has one of its own
+typedef struct OwnOptimizer {
+    double momentum, nesterov;
+    const char *rate_for, *precision; // attributes of orthogonalize
+} OwnOptimizer;
+bool hd_is_own_optimizer(const char *name); // a group may have it, and not a whole model
+// one for all groups that do the same
+Func *hd_lower_own_optimizer(Front *f, const char *name, const OwnOptimizer *own);
+Val hd_lower_orthogonalize(Front *f, Instance *scope, const Node *call); // in the text of such an optimizer
 
 // --- groups.c
 bool hd_groups_apply(Front *f); // sets what the optimizer's groups say of their parameters

@@ -288,6 +288,11 @@ static bool read_items(Front *f, Settings *set, const char *prefix, const Node *
             hd_push(f->arena, &f->groups, item);
             continue;
         }
+        if (item->b) {
+            ok = hd_front_error(f, item->b->span, "'%s' is one name too many: only a group of the optimizer has one "
+                                                  "more, that of its own optimizer", item->b->name);
+            continue;
+        }
         bool group = false;
         int row = -1;
         for (int j = 0; j < N_ROWS; j++) {

@@ -245,6 +245,9 @@ setting: NAME '=' values ';'              { $$ = make(p, N_SETTING, @NAME, $NAME
     | NAME values ';'                     { $$ = make(p, N_SETTING, @NAME, $NAME, $values, NULL, NULL, NULL); }
     | NAME '{' settings '}'               { $$ = make(p, N_SETTING, @NAME, $NAME, NULL, NULL, NULL, $settings); }
     | NAME values '{' settings '}'        { $$ = make(p, N_SETTING, @NAME, $NAME, $values, NULL, NULL, $settings); }
+    | NAME values NAME[own] '{' settings '}'
+      { $$ = make(p, N_SETTING, @1, $1, $values, make(p, N_NAME, @own, $own, NULL, NULL, NULL, NULL), NULL,
+                  $settings); }
     ;
 set: path '=' values              { $$ = make(p, N_SETTING, @path, $path, $values, NULL, NULL, NULL); }
     ;

@@ -154,46 +154,117 @@ const char *hd_eval_step_scalars(Eval *e, const Op *o, const Tensor *in, Tensor 
     return NULL;
 }
 
-// The numbers of one element, by value id of the kernel.
-static void run_element(const Eval *e, const Func *k, double *v) {
-    for (const Op *o = k->first; o->kind != OP_RETURN; o = o->next) {
+// --- the optimizer
+
+typedef struct {
+    Eval *e;
+    const Op *o;
+    const Func *k;
+    Tensor grad, compute, part[1 + HD_MAX_STATES]; // part: the master weights, then the states
+    const char *weights;                           // `compute` is there; NULL: it is not
+    int n_parts;
+    int64_t decayed; // of the elements that this rank has
+    double rate, weight_decay, factor, correction[2];
+    double *v;       // the numbers of one element, by value id of the kernel
+    double *turned;  // of each element: what the kernel orthogonalizes, and then the result; NULL: nothing
+} Updating;
+
+static Updating updating(Eval *e, const Op *o, const double *scalars) {
+    const Mesh mesh = hd_mesh(e->module);
+    Updating u = {.e = e, .o = o, .k = hd_update_kernel(o), .weights = hd_word(&o->attrs, A_WEIGHTS, NULL),
+                  .grad = hd_eval_storage(e, hd_word(&o->attrs, A_GRADIENT, "")),
+                  .part = {hd_eval_storage(e, hd_word(&o->attrs, A_MASTER_WEIGHTS, ""))},
+                  .rate = round32(e, scalars[0] * round32(e, hd_float(&o->attrs, A_LR_SCALE, 1))),
+                  .weight_decay = round32(e, hd_float(&o->attrs, A_WEIGHT_DECAY, 0.0)),
+                  .factor = scalars[1], .correction = {scalars[2], scalars[3]}};
+    if (u.weights) u.compute = hd_eval_storage(e, u.weights);
+    u.n_parts = 1 + u.k->n_args - OPT_STATE;
+    for (int s = 1; s < u.n_parts; s++) u.part[s] = hd_eval_storage(e, hd_state(e->module, &o->attrs, s - 1)->name);
+    // this rank has the elements from there on
+    const Axes split = hd_axes(&hd_named(o, A_MASTER_WEIGHTS)->attrs, A_SPLIT);
+    u.decayed = hd_int(&o->attrs, A_DECAYED, 0) -
+                hd_type_count(u.part[0].type) * hd_mesh_number(&mesh, split, e->rank);
+    u.v = HD_NEWN(e->arena, double, u.k->n_values + 1);
+    return u;
+}
+
+// Runs the kernel for one element, as far as `end`.
+static void run_element(const Updating *u, int64_t i, const Op *end) {
+    const Eval *e = u->e;
+    double *v = u->v;
+    const double total = isnan(u->factor) ? u->factor : u->grad.data[i];
+    const double given[OPT_STATE] = {hd_is_rule(u->k) ? total : round32(e, u->grad.data[i] * u->factor),
+                                     u->part[0].data[i], u->rate, i < u->decayed ? u->weight_decay : 0.0,
+                                     u->correction[0], u->correction[1]};
+    for (int a = 0; a < u->k->n_args; a++)
+        v[u->k->args[a]->id] = a < OPT_STATE ? given[a] : u->part[1 + a - OPT_STATE].data[i];
+    for (const Op *o = u->k->first; o != end; o = o->next) {
         double x[3] = {0};
-        for (int i = 0; i < o->n_in; i++) x[i] = v[o->in[i]->id];
-        v[o->out[0]->id] = o->kind == OP_CONST ? round32(e, hd_float(&o->attrs, A_VALUE, 0))
-                                               : hd_eval_elt(o->kind, e->mode == EVAL_ROUNDED, x[0], x[1], x[2]);
+        for (int k = 0; k < o->n_in; k++) x[k] = v[o->in[k]->id];
+        v[o->out[0]->id] =
+            o->kind == OP_CONST           ? round32(e, hd_float(&o->attrs, A_VALUE, 0))
+            : o->kind == OP_ORTHOGONALIZE ? u->turned[i]
+                                          : hd_eval_elt(o->kind, e->mode == EVAL_ROUNDED, x[0], x[1], x[2]);
     }
 }
 
-const char *hd_eval_update(Eval *e, const Op *o, const Tensor *in, Tensor *out HD_UNUSED) {
-    const Func *k = hd_update_kernel(o);
-    const double *scalars = in[0].data, weight_decay = round32(e, hd_float(&o->attrs, A_WEIGHT_DECAY, 0.0));
-    const Tensor grad = hd_eval_storage(e, hd_word(&o->attrs, A_GRADIENT, ""));
-    const char *weights = hd_word(&o->attrs, A_WEIGHTS, NULL);
-    Tensor part[1 + HD_MAX_STATES] = {hd_eval_storage(e, hd_word(&o->attrs, A_MASTER_WEIGHTS, ""))};
-    const int n_parts = 1 + k->n_args - OPT_STATE;
-    for (int s = 1; s < n_parts; s++) part[s] = hd_eval_storage(e, hd_state(e->module, &o->attrs, s - 1)->name);
-    const int64_t n = hd_type_count(part[0].type);
-    // this rank has the elements from there on
-    const Mesh mesh = hd_mesh(e->module);
-    const Axes split = hd_axes(&hd_named(o, A_MASTER_WEIGHTS)->attrs, A_SPLIT);
-    const int64_t decayed = hd_int(&o->attrs, A_DECAYED, 0) - n * hd_mesh_number(&mesh, split, e->rank);
-    const double rate = round32(e, scalars[0] * round32(e, hd_float(&o->attrs, A_LR_SCALE, 1)));
-    double *v = HD_NEWN(e->arena, double, k->n_values + 1);
-    for (int64_t i = 0; i < n; i++) {
-        const double total = isnan(scalars[1]) ? scalars[1] : grad.data[i];
-        const double given[OPT_STATE] = {hd_is_rule(k) ? total : round32(e, grad.data[i] * scalars[1]),
-                                         part[0].data[i], rate,
-                                         i < decayed ? weight_decay : 0.0, scalars[2], scalars[3]};
-        for (int a = 0; a < k->n_args; a++)
-            v[k->args[a]->id] = a < OPT_STATE ? given[a] : part[1 + a - OPT_STATE].data[i];
-        run_element(e, k, v);
-        for (int s = 0; s < n_parts; s++) {
-            const double x = v[hd_return(k)->in[s]->id];
-            part[s].data[i] = e->mode == EVAL_EXACT ? x : hd_round(part[s].type->dtype, x);
+static double rounded(const Updating *u, DType t, double x) { return u->e->mode == EVAL_EXACT ? x : hd_round(t, x); }
+
+// d (m x n) = alpha a b + beta c; ta: a is k x m; tb: b is n x k.
+typedef struct { bool ta, tb; int64_t m, n, k; double alpha, beta; } Turning;
+static void multiply(const Updating *u, DType t, Turning s, const double *a, const double *b, const double *c,
+                     double *d) {
+    for (int64_t i = 0; i < s.m; i++)
+        for (int64_t j = 0; j < s.n; j++) {
+            double sum = 0;
+            for (int64_t p = 0; p < s.k; p++)
+                sum += (s.ta ? a[p * s.m + i] : a[i * s.k + p]) * (s.tb ? b[j * s.k + p] : b[p * s.n + j]);
+            d[i * s.n + j] = rounded(u, t, s.alpha * sum + (c ? s.beta * c[i * s.n + j] : 0));
         }
-        if (!weights) continue;
-        Tensor c = hd_eval_storage(e, weights);
-        c.data[i] = e->mode == EVAL_EXACT ? part[0].data[i] : hd_round(c.type->dtype, part[0].data[i]);
+}
+
+// As ir/optimizer.h says, in place.
+static void turn(const Updating *u, DType t, const Turned *m, double *d) {
+    const int64_t r = m->rows, c = m->cols, least = r < c ? r : c, n = r * c;
+    const bool tall = r > c;
+    double *x = HD_NEWN(u->e->arena, double, n), *g = HD_NEWN(u->e->arena, double, least * least),
+           *h = HD_NEWN(u->e->arena, double, least * least), squares = 0;
+    for (int64_t i = 0; i < n; i++) d[i] = rounded(u, t, d[i]), squares += d[i] * d[i];
+    const double norm = round32(u->e, sqrt(squares)), by = norm > HD_TURN_LEAST || isnan(norm) ? norm : HD_TURN_LEAST;
+    for (int64_t i = 0; i < n; i++) x[i] = rounded(u, t, d[i] / by);
+    for (int k = 0; k < HD_TURNS; k++) {
+        const double s = k == HD_TURNS - 1 ? m->scale : 1;
+        double *from = k % 2 ? d : x, *to = k % 2 ? x : d;
+        multiply(u, t, (Turning){tall, !tall, least, least, tall ? r : c, 1, 0}, from, from, NULL, g);
+        multiply(u, t, (Turning){false, false, least, least, least, HD_TURN_C, HD_TURN_B}, g, g, g, h);
+        multiply(u, t, (Turning){false, false, r, c, least, s, s * HD_TURN_A}, tall ? from : h, tall ? h : from, from,
+                 to);
+    }
+}
+_Static_assert(HD_TURNS % 2 == 1, "the last of them writes where the operand was");
+
+static void turn_all(Updating *u, const Op *op) {
+    const Mesh mesh = hd_mesh(u->e->module);
+    const Symbol *master = hd_named(u->o, A_MASTER_WEIGHTS);
+    const int64_t rank = hd_mesh_number(&mesh, hd_axes(&master->attrs, A_SPLIT), u->e->rank),
+                  n = hd_type_count(u->part[0].type);
+    DType t = TY_F32;
+    hd_dtype_parse(hd_word(&op->attrs, A_OUT, ""), &t);
+    u->turned = HD_NEWN(u->e->arena, double, n + 1);
+    for (int64_t i = 0; i < n; i++) run_element(u, i, op), u->turned[i] = u->v[op->in[0]->id];
+    const Turned *list;
+    for (int i = 0, many = hd_turned(u->o, u->e->arena, &list); i < many; i++)
+        if (list[i].rank == rank) turn(u, t, &list[i], u->turned + list[i].at);
+}
+
+const char *hd_eval_update(Eval *e, const Op *o, const Tensor *in, Tensor *out HD_UNUSED) {
+    Updating u = updating(e, o, in[0].data);
+    const Op *turns = hd_optimizer_turn(u.k), *ret = hd_return(u.k);
+    if (turns) turn_all(&u, turns);
+    for (int64_t i = 0, n = hd_type_count(u.part[0].type); i < n; i++) {
+        run_element(&u, i, ret);
+        for (int s = 0; s < u.n_parts; s++) u.part[s].data[i] = rounded(&u, u.part[s].type->dtype, u.v[ret->in[s]->id]);
+        if (u.weights) u.compute.data[i] = rounded(&u, u.compute.type->dtype, u.part[0].data[i]);
     }
     return NULL;
 }

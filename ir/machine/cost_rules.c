@@ -52,9 +52,34 @@ static double update_flops(const Op *o) {
     return n * (double)hd_type_count(hd_named(o, A_MASTER_WEIGHTS)->type);
 }
 
-static Cost cost_move(const Op *o) {
-    return (Cost){o->kind == OP_UPDATE ? update_flops(o) : 0, operands_and_results(o)};
+// The products of an optimizer that orthogonalizes, on the rank that has most to do.
+static double turn_flops(const Op *o) {
+    const Mesh mesh = hd_mesh(o->func->module);
+    Arena *a = hd_arena_new();
+    const Turned *list;
+    const int n = hd_turned(o, a, &list);
+    const int64_t ranks = hd_mesh_ranks(&mesh, HD_ALL_AXES);
+    double most = 0;
+    for (int64_t rank = 0; n && rank < ranks; rank++) {
+        double flops = 0;
+        for (int i = 0; i < n; i++) {
+            const double r = (double)list[i].rows, c = (double)list[i].cols, least = r < c ? r : c;
+            if (list[i].rank == rank) flops += HD_TURNS * (4 * least * r * c + 2 * least * least * least);
+        }
+        if (flops > most) most = flops;
+    }
+    hd_arena_free(a);
+    return most;
 }
+
+static Cost cost_update(const Op *o) {
+    const bool turns = hd_optimizer_turn(hd_update_kernel(o)) != NULL;
+    const TurnedSpace s = hd_turned_space(o, false);
+    const double moved = operands_and_results(o);
+    return (Cost){update_flops(o) + (turns ? turn_flops(o) : 0), turns ? moved + 4.0 * (double)s.x : moved};
+}
+
+static Cost cost_move(const Op *o) { return (Cost){0, operands_and_results(o)}; }
 
 // Not the whole table.
 static Cost cost_lookup(const Op *o) {

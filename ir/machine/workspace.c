@@ -2,6 +2,7 @@
 #include "ir/machine/workspace.h"
 #include "ir/base/ints.h"
 #include "ir/machine/arch.h"
+#include "ir/optimizer.h"
 #include "ir/shapes.h"
 #include "ir/ssd.h"
 
@@ -93,6 +94,12 @@ static Workspace workspace_grad_norm(const Op *o, bool cuda HD_UNUSED) {
     for (int i = 0; i < b->n; i++)
         n += hd_ceil_div(hd_type_count(hd_symbol_find(o->func->module, b->strs[i])->type), HD_NORM_BLOCK);
     return exactly(n * 8);
+}
+
+// Of an optimizer that orthogonalizes (ir/optimizer.h). cuda: what its products are offered comes behind it.
+static Workspace workspace_update(const Op *o, bool cuda) {
+    const int64_t bytes = hd_turned_space(o, !cuda).all;
+    return exactly(bytes && cuda ? bytes + HD_TURN_OFFERED : bytes);
 }
 
 // cuda: the parts that a rank receives, before it adds them up. host: it reads those of the other ranks in place.

@@ -4,8 +4,13 @@
 // every item also starts at a multiple of its row size, and a rank's shard is a multiple of every row size, so that no
 // row is cut. With replicas a shard divides into equal parts of whole 16 bytes, one for each replica to add up; rows
 // may be cut there.
+//
+// With `whole` a rank has all elements of an item. The largest is placed first, on the rank that has the fewest
+// elements so far; of several, on the one with the least work in all buckets. A shard is as large as the largest part,
+// so the others end with padding.
 #include "passes/fsdp/bucket_layout.h"
 #include "ir/base/ints.h"
+#include <stdlib.h>
 #include <string.h>
 
 static int64_t gcd(int64_t a, int64_t b) {
@@ -34,8 +39,58 @@ bool hd_bucket_adjoins(const Symbol *a, const Symbol *b) {
     return step && row == row_of(b->type) && hd_type_count(a->type) % step == 0 &&
            hd_int(&b->attrs, A_INDEX, -1) == hd_int(&a->attrs, A_INDEX, -1) + 1 &&
            hd_has(&a->attrs, A_DECAY) == hd_has(&b->attrs, A_DECAY) &&
-           hd_has(&a->attrs, A_FROZEN) == hd_has(&b->attrs, A_FROZEN) && module_of(a) == module_of(b) &&
+           hd_has(&a->attrs, A_FROZEN) == hd_has(&b->attrs, A_FROZEN) && !hd_has(&a->attrs, A_UPDATED_BY) &&
+           !hd_has(&b->attrs, A_UPDATED_BY) && module_of(a) == module_of(b) &&
            strncmp(a->name, b->name, module_of(a)) == 0;
+}
+
+// What is done with a matrix whole: products of its rows and columns.
+static double work_of(const BucketItem *item) {
+    const double row = (double)item->row, rows = item->row ? (double)item->count / row : 0;
+    return (double)item->count * (row < rows ? row : rows);
+}
+
+static int64_t rank_for(const Bucket *b, const int64_t *end) {
+    int64_t best = 0;
+    for (int64_t r = 1; r < b->ranks; r++)
+        if (end[r] != end[best] ? end[r] < end[best] : b->work[r] < b->work[best]) best = r;
+    return best;
+}
+
+static int by_place(const void *a, const void *b) {
+    const BucketItem *x = a, *y = b;
+    return x->offset != y->offset ? (x->offset < y->offset ? -1 : 1) : 0;
+}
+
+// Gives each of the items a rank, and a place in that rank's shard.
+static bool place_whole(Bucket *b, int64_t grid, Arena *scratch) {
+    int64_t *end = HD_NEWN(scratch, int64_t, b->ranks), *rank = HD_NEWN(scratch, int64_t, b->n + 1), used = 0, most = 0;
+    bool *placed = HD_NEWN(scratch, bool, b->n + 1);
+    for (int k = 0; k < b->n; k++) {
+        int next = -1; // the largest that is left; of equal ones the first
+        for (int i = 0; i < b->n; i++)
+            if (!placed[i] && (next < 0 || b->items[i].count > b->items[next].count)) next = i;
+        BucketItem *item = &b->items[next];
+        const int64_t step = lcm(HD_BUCKET_ALIGN, item->row), r = rank_for(b, end);
+        if (!step) return false;
+        placed[next] = true;
+        rank[next] = r;
+        item->offset = hd_round_up(end[r], step);
+        end[r] = item->offset + item->count;
+        b->work[r] += (int64_t)(work_of(item) / 4096) + 1;
+        used += item->count;
+        if (end[r] > most) most = end[r];
+        grid = grid ? lcm(grid, item->row) : 0;
+    }
+    if (!grid) return false;
+    b->shard = hd_round_up(most, grid);
+    if (b->shard > ((int64_t)1 << 58) / b->ranks) return false;
+    for (int i = 0; i < b->n; i++) b->items[i].offset += rank[i] * b->shard;
+    qsort(b->items, (size_t)b->n, sizeof *b->items, by_place);
+    b->size = b->shard * b->ranks;
+    b->padding = b->size - used;
+    b->decayed = b->n && b->items[0].decay ? b->size : 0;
+    return true;
 }
 
 bool hd_bucket_layout(Bucket *b, int64_t ranks, int64_t replicas, Arena *scratch) {
@@ -48,6 +103,11 @@ bool hd_bucket_layout(Bucket *b, int64_t ranks, int64_t replicas, Arena *scratch
             // grid: ranks own elements in multiples of it; 4 f32 are 16 bytes
             grid = lcm(HD_BUCKET_ALIGN, 4 * replicas);
     b->decayed = 0;
+    if (b->whole && ranks > 1) {
+        b->ranks = ranks;
+        b->replicas = replicas;
+        return grid && place_whole(b, grid, scratch);
+    }
     for (int i = 0; i < n; i++) {
         BucketItem *item = &sorted[i];
         int64_t step = HD_BUCKET_ALIGN;

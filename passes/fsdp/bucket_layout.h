@@ -14,6 +14,8 @@ typedef struct {
     BucketItem *items; // in layout order once laid out
     int n;
     int64_t ranks, replicas;
+    bool whole;          // each item is on one rank; all of them decay, or none does
+    int64_t *work;       // whole: of each rank, in all buckets so far
     int64_t size, shard; // elements of the whole and of one rank
     int64_t decayed;     // the elements before it belong to parameters with weight decay, or are padding
     int64_t padding;     // padding

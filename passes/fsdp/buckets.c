@@ -27,6 +27,8 @@
 // Buffers of the language (params with `kernel`) have a bucket of the root for each kernel, @root.state, in f32, with a
 // gradient, in which what is added to them adds up, and without states: whatever module they are in, one collective
 // moves all of them.
+// Parameters whose group has an optimizer of its own have buckets of their own, @b.muon. One that orthogonalizes takes
+// whole matrices: each is on one rank, and what decays is apart from what does not.
 // Weights used in f32 need no compute weights besides the master weights. The optimizer writes master and compute
 // weights; @b.next is gathered from them, by the same step or by the next one (windows.c). With weights = master there
 // are no compute weights of a shard: a gather rounds the master weights (`out`).
@@ -39,15 +41,19 @@ static bool is_free(const Fsdp *s, const char *name, const char *part) {
     return !hd_symbol_find(s->m, hd_internf(s->m->cx, "%s%s", name, part));
 }
 
-static bool bucket_name_free(const Fsdp *s, const char *name) {
+static bool bucket_name_free(const Fsdp *s, const char *name, const Func *optimizer) {
     static const char *const parts[] = {"", ".master", ".compute", ".grad", ".sum", ".next"};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (!is_free(s, name, parts[i])) return false;
     for (int i = 0; i < hd_fsdp_levels(s); i++)
         if (!is_free(s, name, hd_internf(s->m->cx, ".level%d", i))) return false;
-    for (int i = OPT_STATE; i < s->optimizer->n_args; i++)
-        if (!is_free(s, name, hd_internf(s->m->cx, ".%s", s->optimizer->args[i]->name))) return false;
+    for (int i = OPT_STATE; i < optimizer->n_args; i++)
+        if (!is_free(s, name, hd_internf(s->m->cx, ".%s", optimizer->args[i]->name))) return false;
     return true;
+}
+
+static const Func *kernel_of(const Fsdp *s, const FsdpBucket *b) {
+    return b->own_kernel ? b->own_kernel : s->optimizer;
 }
 
 static int64_t row_size(const Type *t) {
@@ -135,13 +141,15 @@ static int unit_number(Fsdp *s, const char *name) {
 }
 
 // The facts that tell the buckets of one unit apart, besides their dtype: whether they are frozen, the rates of the
-// parameters' group, and the rows that are quantized.
+// parameters' group, its optimizer, and the rows that are quantized.
 static const char *key_of(Fsdp *s, const char *unit, int64_t row, const Symbol *p) {
     Attrs rates = {0};
     if (row) unit = hd_internf(s->m->cx, "%s rows %lld", unit, ll(row));
     if (hd_has(&p->attrs, A_FROZEN)) return hd_internf(s->m->cx, "%s frozen", unit);
     const char *rule = hd_word(&p->attrs, A_KERNEL, NULL);
     if (rule) return hd_internf(s->m->cx, "%s state %s", unit, rule);
+    const char *own = hd_word(&p->attrs, A_UPDATED_BY, NULL);
+    if (own) unit = hd_internf(s->m->cx, "%s by %s%s", unit, own, hd_has(&p->attrs, A_DECAY) ? " decays" : "");
     for (int i = 0; i < HD_GROUP_RATES; i++)
         if (hd_has(&p->attrs, hd_group_rates[i])) hd_set_attr(s->m->cx, &rates, hd_attr(&p->attrs, hd_group_rates[i]));
     if (!rates.n) return unit;
@@ -159,12 +167,28 @@ static FsdpBucket *bucket_of(Fsdp *s, const char *unit, bool wide, int64_t row, 
         const Func *rule = hd_func_find(s->m, hd_word(&p->attrs, A_KERNEL, ""));
         FsdpBucket b = {.unit_name = unit, .unit = unit_number(s, unit), .weights = wide || rule ? TY_F32 : s->compute,
                         .frozen = hd_has(&p->attrs, A_FROZEN), .rule = rule, .row = row, .own = own,
-                        .sent = TY_BF16};
+                        .sent = TY_BF16,
+                        .own_kernel = hd_func_find(s->m, hd_word(&p->attrs, A_UPDATED_BY, ""))};
         b.loc = (Loc){unit, p->loc.file, p->loc.line};
         hd_ptr_set(s->cx->scratch, of_unit, key, i = s->buckets.n);
         hd_push(s->cx->scratch, &s->buckets, b);
     }
     return &s->buckets.at[i];
+}
+
+// An optimizer that orthogonalizes takes matrices, all of one on a rank.
+static bool may_be_turned(Fsdp *s, const Symbol *p) {
+    const Axes own = hd_layout_axes(p->layout);
+    if (!hd_is_turned(s->m, p)) return true;
+    if (p->type->rank != 2)
+        return hd_error(s->m->cx, p->span, "parameter @%s is %s, and its optimizer, @%s, updates matrices", p->name,
+                        hd_type_text(s->m->cx, p->type), hd_word(&p->attrs, A_UPDATED_BY, ""));
+    if (own)
+        return hd_error(s->m->cx, p->span, "parameter @%s is split over %s, and its optimizer, @%s, updates whole "
+                        "matrices: set schedule.mesh.%s = 1, or give the parameter another optimizer", p->name,
+                        hd_axes_text(s->cx->scratch, own), hd_word(&p->attrs, A_UPDATED_BY, ""),
+                        hd_axes_text(s->cx->scratch, own & -own));
+    return true;
 }
 
 // Collects the parameters of each bucket; those of @root come last. false after an error.
@@ -185,6 +209,7 @@ static bool collect(Fsdp *s) {
                          p->name, hd_type_text(cx, p->type), hd_dtype_text(p->type->dtype));
                 return false;
             }
+            if (!may_be_turned(s, p)) return false;
             bool is_wide = hd_ptr_get(&wide, p) > 0;
             const Axes own = hd_layout_axes(p->layout);
             const int row = is_wide ? 0 : hd_ptr_get(&rows, p);
@@ -259,10 +284,10 @@ static void add_levels(Fsdp *s, FsdpBucket *b) {
 
 static void add_states(Fsdp *s, const FsdpBucket *b, bool whole) {
     const char *names[HD_MAX_STATES];
-    const int n = s->optimizer->n_args - OPT_STATE;
+    const Func *optimizer = kernel_of(s, b);
+    const int n = optimizer->n_args - OPT_STATE;
     for (int i = 0; i < n; i++)
-        names[i] = add_part(s, b, s->optimizer->args[OPT_STATE + i]->name, "optimizer", s->moments,
-                            whole)->name;
+        names[i] = add_part(s, b, optimizer->args[OPT_STATE + i]->name, "optimizer", s->moments, whole)->name;
     if (n) hd_set_words(s->m->cx, &b->bucket->attrs, A_STATES, n, names);
 }
 
@@ -294,6 +319,11 @@ static bool place(Fsdp *s, FsdpBucket *b) {
     b->copied = hd_mesh_said(&s->mesh, HD_COPY_AXES & ~b->own);
     b->shards = hd_mesh_ranks(&s->mesh, b->split);
     b->copies = hd_mesh_ranks(&s->mesh, hd_fsdp_summed(b));
+    if (hd_optimizer_turn(b->own_kernel)) {
+        if (!s->work) s->work = HD_NEWN(s->cx->scratch, int64_t, hd_mesh_ranks(&s->mesh, HD_ALL_AXES));
+        b->layout.whole = true;
+        b->layout.work = s->work;
+    }
     b->layout.items = b->items.at;
     b->layout.n = b->items.n;
     if (!hd_bucket_layout(&b->layout, b->shards, b->copies, s->cx->scratch)) {
@@ -314,8 +344,9 @@ static bool place(Fsdp *s, FsdpBucket *b) {
     if (b->frozen) b->name = hd_internf(cx, "%s.frozen", b->name);
     if (b->rule) b->name = hd_internf(cx, "%s.state", b->name);
     if (b->row) b->name = hd_internf(cx, "%s.rows%lld", b->name, ll(b->row));
+    if (b->own_kernel) b->name = hd_internf(cx, "%s.%s", b->name, b->own_kernel->name);
     if (group && !b->frozen) b->name = hd_internf(cx, "%s.group", b->name);
-    while (!bucket_name_free(s, b->name)) b->name = hd_internf(cx, "%s.bucket", b->name);
+    while (!bucket_name_free(s, b->name, kernel_of(s, b))) b->name = hd_internf(cx, "%s.bucket", b->name);
     b->bucket = add_symbol(s, SYM_BUCKET, b->name, b->frozen ? b->weights : TY_F32, b->layout.size);
     for (int a = 0; a < N_AXES; a++)
         if (b->own >> a & 1) b->bucket->layout = hd_layout_with(b->bucket->layout, a, LAYOUT_SPLIT);
@@ -323,6 +354,7 @@ static bool place(Fsdp *s, FsdpBucket *b) {
     hd_set_int(cx, &b->bucket->attrs, A_DECAYED, b->layout.decayed);
     if (b->frozen) hd_set_flag(cx, &b->bucket->attrs, A_FROZEN);
     if (b->rule) hd_set_word(cx, &b->bucket->attrs, A_KERNEL, b->rule->name);
+    if (b->own_kernel) hd_set_word(cx, &b->bucket->attrs, A_UPDATED_BY, b->own_kernel->name);
     for (int i = 0; i < HD_GROUP_RATES; i++)
         if (hd_has(first, hd_group_rates[i])) hd_set_attr(cx, &b->bucket->attrs, hd_attr(first, hd_group_rates[i]));
     hd_set_int(cx, &b->bucket->attrs, A_PADDING, b->layout.padding);

@@ -254,6 +254,11 @@ static bool read_settings(Fsdp *s) {
     s->each = strcmp(reduction, "last") != 0;
     s->tree = strcmp(reduction, "tree") == 0;
     s->optimizer = hd_optimizer(s->m);
+    const Symbol *lost = s->m->symbols; // its optimizer is no kernel
+    while (lost && !(lost->kind == SYM_PARAM && hd_has(&lost->attrs, A_UPDATED_BY) &&
+                     (!hd_func_find(s->m, hd_word(&lost->attrs, A_UPDATED_BY, "")) ||
+                      hd_optimizer_wrong(hd_func_find(s->m, hd_word(&lost->attrs, A_UPDATED_BY, ""))))))
+        lost = lost->next;
     s->quantizes = !strcmp(hd_word(s->train, A_GATHER, ""), "fp8");
     s->from_master = strcmp(hd_word(s->schedule, A_WEIGHTS_FROM, "auto"), "master") == 0;
     const char *compute = hd_word(s->train, A_COMPUTE, "f32");
@@ -267,6 +272,9 @@ static bool read_settings(Fsdp *s) {
     else if (hd_optimizer_wrong(s->optimizer))
         hd_error(cx, s->optimizer->span, "kernel @%s is no optimizer: one %s", s->optimizer->name,
                  hd_optimizer_wrong(s->optimizer));
+    else if (lost)
+        hd_error(cx, lost->span, "parameter @%s is updated by @%s, which is no kernel of kind optimizer", lost->name,
+                 hd_word(&lost->attrs, A_UPDATED_BY, ""));
     else if (s->micro < 1)
         hd_error(cx, (Span){0}, "accumulate = %lld: a step needs at least one micro-batch", (long long)s->micro);
     else if (!HD_IS_LOSS_SCALE(scale))

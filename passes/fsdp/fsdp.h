@@ -24,6 +24,7 @@ typedef struct {
     DType weights; // what its parameters are used as
     bool frozen;   // they are: its only storage is `master`, in that type, and `next`
     const Func *rule; // they are buffers, which this kernel updates by the sum of what is added to them; NULL: trained
+    const Func *own_kernel; // the optimizer of its group; NULL: the module's
     int64_t row;   // forward products quantize them in rows of so many elements and nothing else reads them; 0: not so
     Axes own;      // over which each of its parameters is split, so that every rank has a bucket of other elements
     DType sent;    // of gradients that are not whole on a rank, and of what ranks send of them: f32, or bf16
@@ -68,6 +69,7 @@ typedef struct {
     int quantized;  // gathers of such weights
     bool from_master; // weights are gathered from the master weights, and no rounded copy of them is kept
     const Func *optimizer; // its kernel
+    int64_t *work;         // of ranks, with matrices that each have whole (bucket_layout.h)
     VEC(const Symbol *) comms[N_COMMS]; // of each kind, over different axes
     VEC(FsdpBucket) buckets;
     VEC(int) reduced; // buckets in the order in which the present function reduces their gradients

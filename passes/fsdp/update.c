@@ -214,7 +214,7 @@ static void update(Fsdp *s, Builder *b, FsdpBucket *k, Value *scalars) {
     if (k->compute) hd_set_word(cx, &as, A_WEIGHTS, k->compute->name);
     hd_set_int(cx, &as, A_DECAYED, k->layout.decayed);
     if (s->strategy != FSDP_NONE) hd_set_int(cx, &as, A_RANKS, k->shards);
-    hd_set_word(cx, &as, A_KERNEL, (k->rule ? k->rule : s->optimizer)->name);
+    hd_set_word(cx, &as, A_KERNEL, (k->rule ? k->rule : k->own_kernel ? k->own_kernel : s->optimizer)->name);
     hd_set_float(cx, &as, A_WEIGHT_DECAY, hd_float(s->train, A_WEIGHT_DECAY, HD_DEFAULT_WEIGHT_DECAY));
     for (int i = 0; i < HD_GROUP_RATES; i++)
         if (hd_has(&k->bucket->attrs, hd_group_rates[i]))

@@ -17,7 +17,8 @@ typedef enum {
 } HdRole;
 // A checkpoint holds so many: the master weights and the states of the optimizer.
 static inline int hd_saved_roles(const HdProgram *p) { return HD_STATE + p->n_states; }
-// A frozen parameter and a buffer have no states, and are saved as they are stored.
+// A frozen parameter and a buffer have no states, and are saved as they are stored; others have those of their
+// optimizer.
 bool hd_saves(const HdProgram *p, const HdParam *q, int role);
 static inline HdRole hd_average_role(const HdProgram *p) { return (HdRole)(HD_STATE + p->average - 1); } // of average
 enum { HD_WEIGHT_ROLES = 4 };

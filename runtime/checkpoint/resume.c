@@ -226,7 +226,8 @@ static bool resume_piece(HdExec *x, int k, int64_t first, int64_t n, float *v, v
     const Resume *r = data;
     const HdParam *q = &x->program->params[k];
     const bool fresh = !holds(r->s, x->program, r->role);
-    const bool averaged = r->role == HD_MASTER && r->s->averaged && hd_saves(x->program, q, HD_STATE);
+    const bool averaged = r->role == HD_MASTER && r->s->averaged &&
+                          hd_saves(x->program, q, (int)hd_average_role(x->program));
     const int from = averaged ? (int)hd_average_role(x->program) : r->role;
     if (fresh && is_average(x->program, r->role)) return true; // as the weights, which were written before
     if (fresh) memset(v, 0, sizeof *v * (size_t)n);

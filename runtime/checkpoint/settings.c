@@ -46,6 +46,7 @@ static const struct { const char *attr, *name, *absent; } rows[] = {
     {"ema", "optimizer.ema", "0"},
     {"weight_decay", "optimizer.weight_decay", NULL},
     {"groups", "optimizer.group", NULL},
+    {"owners", "optimizer.own", ""},
 };
 enum { ROWS = sizeof rows / sizeof *rows, NAME = 64 };
 // They may always differ (hd_emit_train leaves them out); named, they mean nothing more.
@@ -165,7 +166,8 @@ static void compare(const char *name, const Setting *theirs, const Setting *ours
     c->d->differing++;
     c->d->batch |= !strcmp(name, "batch");
     c->d->seed |= !strcmp(name, "seed");
-    c->d->optimizer |= !strcmp(name, "optimizer") || !strcmp(name, "frozen"); // other parameters have states
+    c->d->optimizer |= !strcmp(name, "optimizer") || !strcmp(name, "optimizer.own") ||
+                       !strcmp(name, "frozen"); // other parameters have states
     c->d->average |= !strcmp(name, "optimizer.ema") && theirs->value_n == 1; // they have none: 0
     if (hd_setting_may_change(c->with, name)) return;
     c->d->refused++;

@@ -23,7 +23,7 @@ const char *hd_saved_name(const HdProgram *p, int role, const char *of, char *na
 }
 
 bool hd_saves(const HdProgram *p, const HdParam *q, int role) {
-    return role == HD_MASTER || !p->buckets[q->bucket].stateless;
+    return role == HD_MASTER || hd_home(&p->buckets[q->bucket], (HdRole)role) >= 0;
 }
 
 static const HdBucket *bucket(const HdExec *x, const HdParam *q) { return &x->program->buckets[q->bucket]; }

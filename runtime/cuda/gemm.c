@@ -130,11 +130,13 @@ LtStatus hd_gemm_issue(HdCuda *x, const HdGemm *g, const HdGemmState *s, const L
                        const HdGemmPlace *at) {
     static const float one = 1, zero = 0;
     static const double wide_one = 1, wide_zero = 0;
-    const void *alpha = g->d == HD_F64 ? (const void *)&wide_one : &one;
-    const void *beta =
-        g->d == HD_F64 ? (g->accumulate ? &wide_one : &wide_zero) : (const void *)(g->accumulate ? &one : &zero);
+    const void *alpha = g->d == HD_F64 ? (const void *)&wide_one : at->c ? &at->alpha : &one;
+    const void *beta = g->d == HD_F64 ? (g->accumulate ? &wide_one : &wide_zero)
+                       : at->c        ? (const void *)&at->beta
+                                      : (const void *)(g->accumulate ? &one : &zero);
     return x->api.cublasLtMatmul(x->gemms.handle, s->desc, alpha, (const void *)at->b, s->b, (const void *)at->a, s->a,
-                                 beta, (const void *)at->d, s->d, (void *)at->d, s->d, algo, (void *)at->workspace,
+                                 beta, (const void *)(at->c ? at->c : at->d), s->d, (void *)at->d, s->d, algo,
+                                 (void *)at->workspace,
                                  (size_t)g->workspace_bytes, stream);
 }
 
@@ -336,32 +338,33 @@ bool hd_gemms_open(HdCuda *x) {
     return ok;
 }
 
-static void issue(HdCuda *x, int stream, int gemm, const HdGemmPlace *at) {
+void hd_gemm_run(HdCuda *x, int stream, int gemm, const HdGemmPlace *at) {
     if (x->failed) return;
     const HdGemm *g = &x->head.program->gemms[gemm];
     HdGemmState *s = &x->gemms.gemms[gemm];
     const uint64_t bias = g->epilogue == HD_EPI_NONE ? 0 : at->bias;
-    const uint64_t all = at->a | at->b | at->d | bias | at->scale_a | at->scale_b;
+    const uint64_t all = at->a | at->b | at->c | at->d | bias | at->scale_a | at->scale_b;
     if (all % align_of(g)) { // the algorithm may rely on it
         hd_cuda_fail(x, "an operand of gemm %d is not at a multiple of %u bytes", gemm, align_of(g));
         return;
     }
     if (HD_NOTE(x, 'g', (uint64_t)stream, (uint64_t)gemm, at->a, at->b, at->bias, at->d, at->workspace) ||
-        (g->scaled && HD_NOTE(x, 's', at->scale_a, at->scale_b)) || !set_bias(x, g, s, at->bias) ||
-        !set_scales(x, g, s, at->scale_a, at->scale_b))
+        (g->scaled && HD_NOTE(x, 's', at->scale_a, at->scale_b)) || (at->c && HD_NOTE(x, 'c', at->c)) ||
+        !set_bias(x, g, s, at->bias) || !set_scales(x, g, s, at->scale_a, at->scale_b))
         return;
     lt_ok(x, hd_gemm_issue(x, g, s, &s->algo, x->streams[stream], at), "matrix product");
 }
 
 void hd_cuda_gemm(HdExec *h, int stream, int gemm, uint64_t a, uint64_t b, uint64_t bias, uint64_t d,
                   uint64_t workspace) {
-    issue((HdCuda *)h, stream, gemm, &(HdGemmPlace){.a = a, .b = b, .bias = bias, .d = d, .workspace = workspace});
+    hd_gemm_run((HdCuda *)h, stream, gemm,
+                &(HdGemmPlace){.a = a, .b = b, .bias = bias, .d = d, .workspace = workspace});
 }
 
 void hd_cuda_gemm_scaled(HdExec *h, int stream, int gemm, uint64_t a, uint64_t b, uint64_t scale_a, uint64_t scale_b,
                          uint64_t d, uint64_t workspace) {
-    issue((HdCuda *)h, stream, gemm, &(HdGemmPlace){.a = a, .b = b, .scale_a = scale_a, .scale_b = scale_b, .d = d,
-                                                    .workspace = workspace});
+    hd_gemm_run((HdCuda *)h, stream, gemm, &(HdGemmPlace){.a = a, .b = b, .scale_a = scale_a, .scale_b = scale_b,
+                                                          .d = d, .workspace = workspace});
 }
 
 void hd_gemms_close(HdCuda *x) {

@@ -5,7 +5,11 @@
 
 enum { HD_GEMM_CANDIDATES = 24 }; // at most
 
-typedef struct { CuPtr a, b, scale_a, scale_b, bias, d, workspace; } HdGemmPlace; // addresses of operands
+typedef struct { // addresses of operands
+    CuPtr a, b, scale_a, scale_b, bias, d, workspace;
+    CuPtr c;           // d = alpha a b + beta c, of a product that accumulates; 0: d += a b
+    float alpha, beta;
+} HdGemmPlace;
 typedef struct { CuEvent start, end; } HdStopwatch;
 
 typedef struct { // what is timed, where, and with what
@@ -31,7 +35,8 @@ void hd_stopwatch_close(HdCuda *x, HdStopwatch *w);
 // power limit is how much energy they take.
 int hd_gemm_fastest(HdCuda *x, const HdGemmTrial *t, const LtHeuristic *found, int n, bool load, float *ms);
 
-// gemm.c
+// gemm.c: runs a product of the program at that place
+void hd_gemm_run(HdCuda *x, int stream, int gemm, const HdGemmPlace *at);
 LtStatus hd_gemm_issue(HdCuda *x, const HdGemm *g, const HdGemmState *s, const LtAlgo *algo, CuStream stream,
                        const HdGemmPlace *at);
 #endif

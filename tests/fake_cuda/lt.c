@@ -115,8 +115,8 @@ LtStatus fake_cublasLtMatmulAlgoCheck(LtHandle h, LtDesc d, LtLayout a, LtLayout
 typedef struct {
     struct LtDescState d;
     struct LtLayoutState a, b, c;
-    const void *pa, *pb;
-    void *pc;
+    const void *pa, *pb, *pc;
+    void *pd;
     double alpha, beta;
     int algo;
 } Product;
@@ -183,7 +183,7 @@ static void multiply(void *data) {
                 for (int64_t c = col; c < cols && c < col + SOME; c++)
                     for (int64_t row = first; row < rows && row < first + 8; row++) {
                         const int64_t at = q * p->c.stride + row + c * p->c.ld;
-                        put(p->c.type, p->pc, at, finished(p, sum[c - col][row - first], at, row, c));
+                        put(p->c.type, p->pd, at, finished(p, sum[c - col][row - first], at, row, c));
                     }
             }
         free(a);
@@ -194,12 +194,12 @@ static void multiply(void *data) {
 LtStatus fake_cublasLtMatmul(LtHandle h, LtDesc d, const void *alpha, const void *a, LtLayout la, const void *b,
                              LtLayout lb, const void *beta, const void *c, LtLayout lc, void *dd, LtLayout ld,
                              const LtAlgo *algo, void *workspace, size_t bytes, RtStream s) {
-    (void)h, (void)c, (void)ld, (void)workspace, (void)bytes;
+    (void)h, (void)ld, (void)workspace, (void)bytes;
     FakeSubmit *submit = (FakeSubmit *)dlsym(dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD), "fake_submit");
     if (fake_call("cublasLtMatmul")) return 7;
     if (fits(d, la, lb, lc) || algo->data[0] > 2) return 7;
     bool wide = d->scale == HD_CUDA_R_64F;
-    Product p = {*d, *la, *lb, *lc, a, b, dd, wide ? *(const double *)alpha : (double)*(const float *)alpha,
+    Product p = {*d, *la, *lb, *lc, a, b, c, dd, wide ? *(const double *)alpha : (double)*(const float *)alpha,
                  wide ? *(const double *)beta : (double)*(const float *)beta, (int)algo->data[0]};
     return submit((CuStream)s, multiply, &p, sizeof p, "product") ? 14 : 0;
 }

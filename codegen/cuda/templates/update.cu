@@ -4,8 +4,9 @@
 // UP_COMPUTE (1: they are apart from the master weights), UP_VEC (4, or 1 where a buffer is not aligned), UP_STATES,
 // UP_STATE (their type, to which they are rounded), UP_FORMALS and UP_LIST (the states, as further arguments),
 // UP_DECAY (an f32 literal), UP_RATE (the rate of these parameters from that of the step), UP_GIVEN (what UP_ONE takes
-// of a gradient, by `factor`). Grid
-// (ceil(count / (256 * UP_VEC)), 1, 1), 256 threads. Elements [0, decayed) decay.
+// of a gradient, by `factor`), UP_TURN(i) (a further argument of UP_ONE: element i of what the optimizer has
+// orthogonalized, from the formal `turned`; empty: it does not). Grid (ceil(count / (256 * UP_VEC)), 1, 1), 256
+// threads. Elements [0, decayed) decay.
 extern "C" __global__ void __launch_bounds__(256)
     UP_KERNEL(const float *grad, float *master, UP_T *compute, const float *scalars, i64 count,
               i64 decayed UP_FORMALS) {
@@ -27,7 +28,7 @@ extern "C" __global__ void __launch_bounds__(256)
 #pragma unroll
             for (int k = 0; k < UP_STATES; k++) one[k] = s[k].at(j);
             y[j] = p.at(j);
-            UP_ONE(UP_GIVEN(g.at(j)), y[j], rate, at + j < decayed ? UP_DECAY : 0.0f, c1, c2, one);
+            UP_ONE(UP_GIVEN(g.at(j)), y[j], rate, at + j < decayed ? UP_DECAY : 0.0f, c1, c2, one UP_TURN(at + j));
 #pragma unroll
             for (int k = 0; k < UP_STATES; k++) ys[k][j] = one[k];
         }
@@ -42,7 +43,7 @@ extern "C" __global__ void __launch_bounds__(256)
     for (i64 i = at; i < count; i++) {
         float y = master[i], one[UP_STATES + 1];
         for (int k = 0; k < UP_STATES; k++) one[k] = widen(states[k][i]);
-        UP_ONE(UP_GIVEN(grad[i]), y, rate, i < decayed ? UP_DECAY : 0.0f, c1, c2, one);
+        UP_ONE(UP_GIVEN(grad[i]), y, rate, i < decayed ? UP_DECAY : 0.0f, c1, c2, one UP_TURN(i));
         master[i] = y;
         for (int k = 0; k < UP_STATES; k++) put1(states[k] + i, one[k]);
 #if UP_COMPUTE

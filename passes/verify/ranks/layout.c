@@ -196,6 +196,33 @@ static void check_rule(PlanCheck *c, const BucketParts *k) {
                       k->symbol->name);
 }
 
+// All parameters of a bucket have its optimizer. Where that orthogonalizes, each is a matrix, and one rank owns all of
+// it.
+static void check_optimizer(PlanCheck *c, const BucketParts *k) {
+    const char *is = hd_word(&k->symbol->attrs, A_UPDATED_BY, "");
+    const Func *kernel = hd_func_find(c->m, is);
+    const int64_t shard = k->size / k->shards;
+    if (*is && (!kernel || !kernel->is_kernel || hd_kind(&kernel->attrs) != KIND_OPTIMIZER || hd_is_rule(kernel))) {
+        hd_plan_wrong(c, NULL, k->symbol->span, "bucket @%s is updated by @%s, which is no optimizer", k->symbol->name,
+                      is);
+        return;
+    }
+    for (int i = 0; i < k->items.n; i++) {
+        const Symbol *p = k->items.at[i];
+        const int64_t lo = hd_int(&p->attrs, A_OFFSET, 0), n = hd_type_count(p->type);
+        if (strcmp(hd_word(&p->attrs, A_UPDATED_BY, ""), is) != 0)
+            hd_plan_wrong(c, NULL, p->span, "parameter @%s and its bucket @%s differ in %s", p->name, k->symbol->name,
+                          hd_attr_info(A_UPDATED_BY)->text);
+        else if (!hd_optimizer_turn(kernel) || !n) continue;
+        else if (p->type->rank != 2 || k->own)
+            hd_plan_wrong(c, NULL, p->span, "parameter @%s : %s is no whole matrix, which its optimizer @%s takes",
+                          p->name, hd_type_text(c->m->cx, p->type), is);
+        else if (shard < 1 || lo < 0 || lo / shard != (lo + n - 1) / shard)
+            hd_plan_wrong(c, NULL, p->span, "parameter @%s, elements [%lld, %lld), is on several ranks, and its "
+                          "optimizer @%s takes whole matrices", p->name, ll(lo), ll(lo + n), is);
+    }
+}
+
 // All parameters of a bucket are frozen or none is. A frozen bucket has weights and nothing else.
 static void check_frozen(PlanCheck *c, const BucketParts *k, bool frozen) {
     static const int none[] = {PART_STATE, PART_GRAD, PART_SUM, PART_LEVEL, PART_COMPUTE};
@@ -235,6 +262,7 @@ static void check_bucket(PlanCheck *c, const BucketParts *k) {
     for (int i = 0; i < k->items.n; i++) check_rates(c, s, k->items.at[i]);
     check_frozen(c, k, frozen);
     check_rule(c, k);
+    check_optimizer(c, k);
 }
 
 static void check_items(PlanCheck *c, const BucketParts *k) {

@@ -93,10 +93,17 @@ static void check_rates(Flow *w, const Op *o, const Symbol *bucket) {
                       hd_float(should, A_WEIGHT_DECAY, decay));
 }
 
-// Buffers of the model have their bucket's kernel, which program.c compares with what their params declare, and
-// parameters another one.
+// Buffers of the model and parameters of a group with an optimizer have their bucket's kernel, which program.c compares
+// with what their params declare; other parameters that of the module, which orthogonalizes nothing.
 static bool check_kernel(Flow *w, const Op *o, const Symbol *bucket) {
     const char *rule = hd_word(&bucket->attrs, A_KERNEL, NULL), *is = hd_word(&o->attrs, A_KERNEL, "");
+    const char *own = hd_word(&bucket->attrs, A_UPDATED_BY, NULL);
+    if (own && strcmp(is, own) != 0)
+        return hd_plan_wrong(w->c, o, o->span, "updates by kernel @%s, and bucket @%s is updated by @%s", is,
+                             bucket->name, own);
+    if (!own && hd_optimizer_turn(hd_update_kernel(o)))
+        return hd_plan_wrong(w->c, o, o->span, "updates by kernel @%s, which takes whole matrices, and bucket @%s "
+                             "keeps none whole", is, bucket->name);
     if (rule ? !strcmp(is, rule) : !hd_is_rule(hd_update_kernel(o))) return true;
     return hd_plan_wrong(w->c, o, o->span, "updates by kernel @%s, and bucket @%s holds %s%s", is, bucket->name,
                          rule ? "buffers of kernel @" : "parameters", rule ? rule : "");

@@ -52,7 +52,7 @@ static const char *update_of(const TermWalk *walk, const Func *k) {
     return text_of(w, &r);
 }
 
-// A buffer's has what its kernel computes.
+// A buffer's has what its kernel computes, and so has a parameter's whose group has an optimizer.
 static const char *declaration(const TermWalk *w, const Symbol *p) {
     static const AttrId said[] = {A_INIT, A_STD, A_DECAY, A_FROZEN, A_LR_SCALE, A_WEIGHT_DECAY, A_LOGGED, A_INDEX};
     Recipe r;
@@ -61,7 +61,8 @@ static const char *declaration(const TermWalk *w, const Symbol *p) {
     hd_recipe_type(&r, hd_term_whole_type(w, p));
     for (size_t i = 0; i < sizeof said / sizeof *said; i++)
         if (hd_has(&p->attrs, said[i])) hd_recipe_attr(&r, hd_attr(&p->attrs, said[i]));
-    const Func *rule = hd_has(&p->attrs, A_KERNEL) ? hd_func_find(w->m, hd_word(&p->attrs, A_KERNEL, "")) : NULL;
+    const AttrId by = hd_has(&p->attrs, A_KERNEL) ? A_KERNEL : A_UPDATED_BY;
+    const Func *rule = hd_has(&p->attrs, by) ? hd_func_find(w->m, hd_word(&p->attrs, by, "")) : NULL;
     if (rule) hd_recipe_text(&r, update_of(w, rule));
     return text_of(w, &r);
 }
@@ -398,13 +399,19 @@ static void compare_scalars(Compare *x, const Func *f) {
     }
 }
 
-// Every update does what the model's optimizer does, or what the declaration of a buffer says (update.c).
+// Whether an update is by what the declarations of its params say.
+static bool is_declared(const PlanCheck *c, const Op *o) {
+    const BucketParts *k = hd_plan_bucket(c, hd_named(o, A_MASTER_WEIGHTS));
+    return hd_is_rule(hd_update_kernel(o)) || (k && hd_has(&k->symbol->attrs, A_UPDATED_BY));
+}
+
+// Every update does what the model's optimizer does, or what the declarations of its params say (update.c).
 static void compare_updates(Compare *x) {
     for (const Func *f = x->c->m->funcs; f; f = f->next) {
         if (f->is_kernel) continue;
         hd_plan_enter(x->c, f);
         for (const Op *o = f->first; o; o = o->next)
-            if (o->kind == OP_UPDATE && !hd_is_rule(hd_update_kernel(o)) &&
+            if (o->kind == OP_UPDATE && !is_declared(x->c, o) &&
                 strcmp(update_of(&x->w, hd_update_kernel(o)), hash_of(x->is, A_UPDATE)) != 0)
                 hd_plan_wrong(x->c, o, o->span,
                               "kernel @%s is another optimizer than the model's: the plan computes another program "

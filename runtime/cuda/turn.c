@@ -1,0 +1,49 @@
+// The matrices of an optimizer become orthogonal, by products of cuBLASLt (ir/optimizer.h).
+#include "runtime/cuda/gemm.h"
+#include "runtime/world/mesh.h"
+#include "runtime/world/world.h"
+
+typedef struct { CuPtr d, x, g, h, sums, offered; } Places;
+
+static HdArg word(uint64_t v) { return (HdArg){.word = v}; }
+
+// x = d / |d|
+static void divide(HdCuda *x, int stream, const HdTurn *t, const HdTurned *m, const Places *at) {
+    enum { RUN = 4096, THREADS = 256 };
+    const int64_t n = m->rows * m->cols, runs = (n + RUN - 1) / RUN;
+    const HdGrid grid = {(unsigned)(runs < HD_TURN_RUNS ? runs : HD_TURN_RUNS), 1, 1, THREADS, 0, {0}};
+    hd_cuda_launch(&x->head, stream, t->squares, grid, 3,
+                   (const HdArg[]){word(at->d), word((uint64_t)n), word(at->sums)});
+    hd_cuda_launch(&x->head, stream, t->scale, grid, 5,
+                   (const HdArg[]){word(at->d), word((uint64_t)n), word(at->sums), word(grid.gx), word(at->x)});
+}
+
+static void turn(HdCuda *x, int stream, const HdTurn *t, const HdTurned *m, const Places *at) {
+    const bool tall = m->rows > m->cols;
+    divide(x, stream, t, m, at);
+    for (int k = 0; k < HD_TURN_STEPS; k++) {
+        const float s = k == HD_TURN_STEPS - 1 ? m->scale : 1;
+        const CuPtr from = k % 2 ? at->d : at->x, to = k % 2 ? at->x : at->d;
+        hd_gemm_run(x, stream, m->product[0], &(HdGemmPlace){.a = from, .b = from, .d = at->g,
+                                                             .workspace = at->offered});
+        hd_gemm_run(x, stream, m->product[1], &(HdGemmPlace){.a = at->g, .b = at->g, .c = at->g, .d = at->h,
+                                                             .alpha = HD_TURN_C, .beta = HD_TURN_B,
+                                                             .workspace = at->offered});
+        hd_gemm_run(x, stream, m->product[2], &(HdGemmPlace){.a = tall ? from : at->h, .b = tall ? at->h : from,
+                                                             .c = from, .d = to, .alpha = s, .beta = s * HD_TURN_A,
+                                                             .workspace = at->offered});
+    }
+}
+_Static_assert(HD_TURN_STEPS % 2 == 1, "the last of them writes where the operand was");
+
+void hd_cuda_orthogonalize(HdExec *h, int stream, const HdTurn *t, uint64_t d) {
+    HdCuda *x = (HdCuda *)h;
+    const int rank = hd_group_number(h->program, t->split, h->world->rank);
+    const CuPtr bytes = (CuPtr)hd_dtypes[t->dtype].bytes, space = d;
+    for (int i = 0; i < t->n; i++) {
+        const HdTurned *m = &t->list[i];
+        const Places at = {d + (CuPtr)m->at * bytes,   space + (CuPtr)t->x,    space + (CuPtr)t->g,
+                           space + (CuPtr)t->h, space + (CuPtr)t->sums, space + (CuPtr)t->all};
+        if (m->rank == rank) turn(x, stream, t, m, &at);
+    }
+}
