@@ -318,6 +318,7 @@ int hd_emit_attention(Emit *e, const Op *o) {
     if (hd_draws(o))
         hd_printf(&t, ", .each = %lld, .threshold = 0x%08xu, .factor = %s", ll(s.batch / hd_int(&o->attrs, A_BATCH, 1)),
                   hd_dropout_threshold(o), hd_emit_number(e->a, hd_dropout_factor(o), false));
+    if (hd_has(&o->attrs, A_OVER)) hd_puts(&t, ", .part = true");
     if (e->target->attention) hd_puts(&t, e->target->attention(e, o));
     hd_puts(&t, "}");
     return row(e, &e->attentions, t.text);

@@ -1,5 +1,6 @@
 // See random.h.
 #include "ir/random.h"
+#include "ir/mesh.h"
 #include "ir/shapes.h"
 #include <math.h>
 
@@ -12,6 +13,19 @@ Value *hd_key(const Op *o) {
     if (!hd_draws(o)) return NULL;
     const int others = o->kind == OP_DROPOUT ? 1 : hd_attention_operands(o) + hd_has(&o->attrs, A_DOCUMENTS);
     return o->n_in > others ? o->in[others] : NULL;
+}
+
+int64_t hd_dropout_ranks(const Op *o) {
+    const Mesh mesh = hd_mesh(o->func->module);
+    return hd_has(&o->attrs, A_OVER) ? hd_mesh_ranks(&mesh, hd_axes(&o->attrs, A_OVER)) : 1;
+}
+
+int64_t hd_dropout_run(const Op *o) {
+    const Type *t = o->in[0]->type;
+    const Attr *dims = hd_attr(&o->attrs, A_DIMS);
+    int64_t n = 1;
+    for (int i = dims ? (int)dims->ints[0] : 1; i < t->rank; i++) n *= t->dim[i];
+    return n;
 }
 
 uint32_t hd_dropout_threshold(const Op *o) {

@@ -230,6 +230,19 @@ static const char *spread_rows(const Spread *s) {
     return NULL;
 }
 
+static bool draws_for_parts(const Spread *s) { return hd_axes(&s->o->attrs, A_OVER) >> s->axis & 1; }
+
+// A rank draws what the whole has in its part, if the op says which one that is.
+static const char *spread_dropout(const Spread *s) {
+    const Attr *dims = hd_attr(&s->o->attrs, A_DIMS);
+    for (int i = 1; i < s->o->n_in; i++)
+        if (s->in[i] != LAYOUT_WHOLE) return needs_whole(s);
+    if (!draws_for_parts(s) || !dims) return needs_whole(s);
+    if (s->in[0] != split((int)dims->ints[0])) return say(s, 0, "dropout draws numbers for a part of another dimension");
+    all_out(s, s->in[0]);
+    return NULL;
+}
+
 // Heads stand one after another along the last dimension; the one before it is that of positions.
 static const char *spread_heads(const Spread *s) {
     if (s->o->n_in > 1) return needs_whole(s);
@@ -247,14 +260,16 @@ static const char *spread_attention(const Spread *s) {
     const int k = hd_keys_operand(s->o);
     const bool packed = hd_has(&s->o->attrs, A_PACKED);
     const bool heads = at == split(2);
-    if (heads && hd_has(&s->o->attrs, A_P))
-        return say(s, 0, "its dropout draws numbers for all heads: set the dropout of attention to 0, or leave the "
-                         "weights of q, k and v whole");
+    if (draws_for_parts(s) != (heads && hd_has(&s->o->attrs, A_P)))
+        return say(s, 0, heads ? "its dropout draws numbers for all heads" : "its dropout draws numbers for some heads");
+    if (heads && hd_has(&s->o->attrs, A_P) && hd_int(&s->o->attrs, A_BATCH, 0) != IN(0)->dim[0])
+        return say(s, 0, "its dropout counts heads of several sequences together: set the dropout of attention to 0, "
+                         "or leave the weights of q, k and v whole");
     if (at == LAYOUT_WHOLE)
         for (int i = 1; i < n; i++)
             if (hd_layout_splits(s->in[i]))
                 return say(s, i, "operand 0 is whole: split the weights of q, k and v alike");
-    if (!hd_layout_splits(at) || at == split(1) || hd_has(&s->o->attrs, A_P)) return needs_whole(s);
+    if (!hd_layout_splits(at) || at == split(1) || (!heads && hd_has(&s->o->attrs, A_P))) return needs_whole(s);
     if (heads && packed) return say(s, 0, "q, k and v are packed in it");
     const bool shared = heads && hd_int(&s->o->attrs, A_KV_HEADS, 0) == 1 && s->in[k] == LAYOUT_WHOLE;
     for (int i = 0; i < s->o->n_in; i++) {

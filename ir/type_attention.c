@@ -15,6 +15,8 @@ static const char *drawn(Rule *r, const Type *x, double elements) {
     if (batch < 1 || x->rank < 2 || x->dim[0] % batch)
         WRONG("dropout needs a first axis that holds the %lld sequences of the batch, and another one; %s has none",
               ll(batch), TEXT(x));
+    const int64_t ranks = hd_dropout_ranks(r->o);
+    elements *= (double)ranks;
     if (elements / (double)batch > (double)HD_DROPOUT_ELEMENTS)
         WRONG("dropout has %.0f elements a sequence; 2^34 is the most", elements / (double)batch);
     if (hd_int(&r->o->attrs, A_SITE, 0) < 0 || hd_int(&r->o->attrs, A_SITE, 0) >= 65536) return "site is below 65536";
@@ -27,6 +29,10 @@ static const char *drawn(Rule *r, const Type *x, double elements) {
 const char *hd_rule_dropout(Rule *r) {
     if (r->o->n_in < 1 || r->o->n_in > 2) WRONG("dropout takes a tensor and a key, not %d operands", r->o->n_in);
     const char *e = hd_rule_floating(r, 0);
+    const Attr *dims = hd_attr(&r->o->attrs, A_DIMS);
+    if (hd_has(&r->o->attrs, A_OVER) != (dims != NULL)) return "dropout has both `over` and `dims`, or none";
+    if (!e && dims && (dims->n != 1 || dims->ints[0] < 1 || dims->ints[0] >= IN(0)->rank))
+        WRONG("dims of dropout are one dimension of %s behind the first, which has the sequences", TEXT(IN(0)));
     if (!e) e = drawn(r, IN(0), (double)hd_type_count(IN(0)));
     return e ? e : hd_rule_give(r, IN(0));
 }

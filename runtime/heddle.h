@@ -163,6 +163,7 @@ typedef struct { // attention over [batch, seq, heads*size] with row strides in 
     int64_t each;
     uint32_t threshold;
     float factor;
+    bool part; // of more heads than these: the key says which part
     // target cuda: the kernels for what the library does not run. Indices into HdProgram.kernels; -1: no such kernel.
     //   forward  kernel[0](q, k, v, o, lse[, starts][, key])
     //   backward kernel[0..2], as many as there are, in this order, each with (dout, q, k, v, o, lse, dq, dk, dv,
@@ -465,7 +466,7 @@ void hd_host_step_scalars(const HdOptimizer *o, const float *norm, int32_t *step
 void hd_host_skip_outlier(const HdOptimizer *o, const float *norm, const float *loss, float *history, float *scalars);
 // The keys of a micro-batch, 8 words for each of `sites` dropouts (ir/random.h). `counter`: the seed and the number of
 // this rank's next sequence, low words first, which goes on by `stride`.
-void hd_host_random(int32_t *counter, int64_t sites, int64_t stride, int32_t *keys);
+void hd_host_random(int32_t *counter, int64_t sites, int64_t stride, uint64_t place, int32_t *keys);
 // The optimizer's update of n elements: scalars[0] is the rate, [1] the factor of gradients, [2], [3] the corrections.
 typedef void HdUpdate(int64_t n, const float *scalars, float decay, const float *gradients, float *master,
                       float *const *states);

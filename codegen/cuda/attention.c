@@ -99,8 +99,9 @@ static const char *defines(Emit *e, const Op *o, const AttentionShape *s, bool f
               ll(s->window < s->seq ? s->window : 0), s->documents);
     hd_printf(&t, "#define ATT_SCALE %s\n", hd_emit_number(e->a, (double)(float)s->scale, false));
     if (hd_draws(o))
-        hd_printf(&t, "#define ATT_EACH %lld\n#define ATT_DROP 0x%08xu\n#define ATT_BY %s\n",
-                  ll(s->batch / hd_int(&o->attrs, A_BATCH, 1)), hd_dropout_threshold(o),
+        hd_printf(&t, "#define ATT_EACH %lld\n#define ATT_FIRST %s\n#define ATT_DROP 0x%08xu\n#define ATT_BY %s\n",
+                  ll(s->batch / hd_int(&o->attrs, A_BATCH, 1)),
+                  hd_has(&o->attrs, A_OVER) ? "(key[5] * ATT_H)" : "0", hd_dropout_threshold(o),
                   hd_emit_number(e->a, hd_dropout_factor(o), s->dtype == TY_F64));
     if (fast && s->dtype == TY_F16) hd_puts(&t, "#define ATT_F16 1\n");
     if (!fast) hd_printf(&t, "#define ATT_ELEM %s\n", hd_cuda_type(s->dtype));
@@ -140,7 +141,7 @@ const char *hd_cuda_attention_fields(Emit *e, const Op *o) {
                                   ll(s.kv_heads), ll(s.size), s.packed ? "_packed" : "", s.causal ? "_causal" : "");
     if (s.window < s.seq) base = hd_sprintf(e->a, "%s_window%lld", base, ll(s.window));
     if (s.documents) base = hd_sprintf(e->a, "%s_documents", base);
-    if (hd_draws(o)) base = hd_sprintf(e->a, "%s_dropout", base);
+    if (hd_draws(o)) base = hd_sprintf(e->a, "%s_dropout%s", base, hd_has(&o->attrs, A_OVER) ? "_part" : "");
     base = hd_cuda_name(e, base,
                         hd_sprintf(e->a, "%s %s %lld", hd_emit_number(e->a, hd_float(&o->attrs, A_SCALE, 0), false),
                                    hd_emit_number(e->a, hd_float(&o->attrs, A_P, 0), true),

@@ -156,7 +156,8 @@ void hd_cuda_print_random(Emit *e, const Op *o) {
     HD_CUDA_LAUNCH(e, o, "random_keys", hd_cuda_template(e, "random", ""), 1, 1, 128, 0, hd_cuda_device(e, counter),
                    hd_cuda_device(e, hd_emit_result(e, o, 0)),
                    hd_sprintf(e->a, "%lld", ll(hd_int(&o->attrs, A_SITES, 0))),
-                   hd_sprintf(e->a, "%lld", ll(hd_int(&o->attrs, A_STRIDE, 0))));
+                   hd_sprintf(e->a, "%lld", ll(hd_int(&o->attrs, A_STRIDE, 0))),
+                   hd_has(&o->attrs, A_OVER) ? hd_emit_own_part(e, o, 1) : "0");
 }
 
 static const char *rate_text(Emit *e, double scale) { // no compiler leaves out a rounded product by 1

@@ -304,9 +304,10 @@ static void host_step_scalars(Emit *e, const Op *o) {
 }
 
 static void host_random(Emit *e, const Op *o) {
-    hd_emit_line(e, o, "hd_host_random(%s, %lld, %lld, %s);",
+    hd_emit_line(e, o, "hd_host_random(%s, %lld, %lld, %s, %s);",
                  i32(e, at(e, hd_emit_buffer(e, o, hd_word(&o->attrs, A_COUNTER, ""), 0))),
-                 ll(hd_int(&o->attrs, A_SITES, 0)), ll(hd_int(&o->attrs, A_STRIDE, 0)), i32(e, out(e, o, 0)));
+                 ll(hd_int(&o->attrs, A_SITES, 0)), ll(hd_int(&o->attrs, A_STRIDE, 0)),
+                 hd_has(&o->attrs, A_OVER) ? hd_emit_own_part(e, o, 1) : "0", i32(e, out(e, o, 0)));
 }
 
 static const char *update_name(Emit *e, const Func *k) {

@@ -169,11 +169,20 @@ static void row_quantize(Lowering *l, const Op *o, const int *in) { // q is roun
     result(l, o, 1, scale);
 }
 
+// Of a rank's part of a value: what is added to the number that an element has in it (ir/random.h).
+static const char *part_before(const Lowering *l, const Op *o, const char *type, const char *u, int64_t rows) {
+    const int64_t run = hd_dropout_run(o), n = hd_dropout_ranks(o), each = run / l->p->cols;
+    const char *own = hd_sprintf(l->a, " + (%s)$a[%d] * %lld%s", type, HD_KEY_PLACE, (long long)run, u);
+    if (each == rows) return own;
+    return hd_sprintf(l->a, "%s + (%s)$r %% %lld%s / %lld%s * %lld%s", own, type, (long long)rows, u, (long long)each,
+                      u, (long long)(run * (n - 1)), u);
+}
+
 // The sequence and the element in it follow from row and column; rows of a sequence are next to each other. With $v and
 // $j the CUDA compiler sees which elements have their numbers from one draw.
 static void row_dropout(Lowering *l, const Op *o, const int *in) { // x, key
     const int64_t rows = l->p->rows / hd_int(&o->attrs, A_BATCH, 1), cols = l->p->cols;
-    const bool wide = l->p->rows > INT32_MAX || rows > UINT32_MAX / cols;
+    const bool wide = l->p->rows > INT32_MAX || rows > UINT32_MAX / cols / hd_dropout_ranks(o);
     const char *type = wide ? "unsigned long long" : "unsigned", *u = wide ? "ull" : "u";
     const DType d = at(l, in[0])->dtype;
     if (o->n_in < 2 || o->in[1]->def) HD_BUG("kernel @%s has dropout without a key", l->p->kernel->name);
@@ -181,9 +190,12 @@ static void row_dropout(Lowering *l, const Op *o, const int *in) { // x, key
     n.in[0] = in[0];
     n.arg = o->in[1]->index;
     n.number = hd_dropout_factor(o);
+    const char *first = "";
+    if (hd_has(&o->attrs, A_OVER)) // what the whole has before this rank's part of the row's run of rows
+        first = part_before(l, o, type, u, rows);
     n.text = hd_sprintf(
-        l->a, "h_dropout%s($0, $a, (%s)$r / %lld%s, ((%s)$r %% %lld%s * %lld%s + (%s)$v) | $j, 0x%08xu, $e)",
-        d == TY_F64 ? "_d" : "", type, (long long)rows, u, type, (long long)rows, u, (long long)cols, u, type,
+        l->a, "h_dropout%s($0, $a, (%s)$r / %lld%s, ((%s)$r %% %lld%s * %lld%s%s + (%s)$v) | $j, 0x%08xu, $e)",
+        d == TY_F64 ? "_d" : "", type, (long long)rows, u, type, (long long)rows, u, (long long)cols, u, first, type,
         hd_dropout_threshold(o));
     result(l, o, 0, add(l, n));
 }

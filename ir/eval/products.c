@@ -71,7 +71,7 @@ static double dot(const double *a, const double *b, int64_t n) {
 // Dropout multiplies each probability by a factor. `in` are the operands of the op.
 typedef struct {
     uint32_t key[HD_KEY], threshold;
-    int64_t each; // batches of a sequence
+    int64_t each, others; // batches of a sequence; heads of the ranks before this one
     double factor;
 } Dropped;
 
@@ -80,6 +80,7 @@ static Dropped dropped(const Eval *e, const Op *o, const Tensor *in) {
     if (!hd_draws(o)) return d;
     const int at = hd_attention_operands(o) + hd_has(&o->attrs, A_DOCUMENTS);
     hd_eval_key(e, o, o->n_in > at ? &in[at] : NULL, d.key);
+    if (hd_has(&o->attrs, A_OVER)) d.others = d.key[HD_KEY_PLACE] * hd_attention_shape(o).heads;
     d.threshold = hd_dropout_threshold(o);
     d.each = hd_attention_shape(o).batch / hd_int(&o->attrs, A_BATCH, 1);
     d.factor = e->mode == EVAL_EXACT ? 1 / (1 - hd_float(&o->attrs, A_P, 0)) : hd_dropout_factor(o);
@@ -88,7 +89,7 @@ static Dropped dropped(const Eval *e, const Op *o, const Tensor *in) {
 
 static double kept(const Dropped *d, const AttentionShape *h, int64_t b, int64_t head, int64_t i, int64_t j) {
     if (!d->each) return 1;
-    const int64_t element = ((b % d->each * h->heads + head) * h->seq + i) * h->seq + j;
+    const int64_t element = ((b % d->each * h->heads + d->others + head) * h->seq + i) * h->seq + j;
     return hd_random_keeps(d->key, b / d->each, element, d->threshold) ? d->factor : 0;
 }
 

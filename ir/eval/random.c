@@ -1,10 +1,16 @@
 // The meaning of dropout and of the keys that it draws by (ir/random.h).
 #include "ir/random.h"
 #include "ir/eval/rules.h"
+#include "ir/mesh.h"
 
 void hd_eval_seed(Eval *e, int64_t seed, int64_t sequence) {
     const uint64_t words[] = {(uint64_t)seed, (uint64_t)sequence};
     for (int i = 0; i < 4; i++) e->random[i] = (uint32_t)(words[i / 2] >> i % 2 * 32);
+}
+
+static uint32_t place(const Eval *e, const Op *o) {
+    const Mesh mesh = hd_mesh(e->module);
+    return hd_has(&o->attrs, A_OVER) ? (uint32_t)hd_mesh_number(&mesh, hd_axes(&o->attrs, A_OVER), e->rank) : 0;
 }
 
 void hd_eval_key(const Eval *e, const Op *o, const Tensor *key, uint32_t *words) {
@@ -13,6 +19,7 @@ void hd_eval_key(const Eval *e, const Op *o, const Tensor *key, uint32_t *words)
     if (key) return;
     memcpy(words, e->random, sizeof e->random);
     words[4] = (uint32_t)hd_int(&o->attrs, A_SITE, 0);
+    words[HD_KEY_PLACE] = place(e, o);
 }
 
 const char *hd_eval_dropout(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
@@ -20,11 +27,14 @@ const char *hd_eval_dropout(Eval *e, const Op *o, const Tensor *in, Tensor *out)
     const bool f32 = e->mode == EVAL_ROUNDED && out->type->dtype != TY_F64;
     const double factor = e->mode == EVAL_EXACT ? 1 / (1 - hd_float(&o->attrs, A_P, 0)) : hd_dropout_factor(o);
     const uint32_t threshold = hd_dropout_threshold(o);
+    const int64_t ranks = hd_dropout_ranks(o), run = hd_dropout_run(o);
     uint32_t key[HD_KEY];
     hd_eval_key(e, o, o->n_in > 1 ? &in[1] : NULL, key);
     for (int64_t i = 0; i < n; i++) {
         const double y = in[0].data[i] * factor;
-        out->data[i] = !hd_random_keeps(key, i / each, i % each, threshold) ? 0 : f32 ? (double)(float)y : y;
+        const int64_t at = ranks == 1 ? i % each
+                                      : i % each / run * run * ranks + key[HD_KEY_PLACE] * run + i % each % run;
+        out->data[i] = !hd_random_keeps(key, i / each, at, threshold) ? 0 : f32 ? (double)(float)y : y;
     }
     return NULL;
 }
@@ -35,6 +45,7 @@ const char *hd_eval_random(Eval *e, const Op *o, const Tensor *in HD_UNUSED, Ten
     for (int64_t s = 0; s < hd_int(&o->attrs, A_SITES, 0); s++) {
         memcpy(out->data + s * HD_KEY, counter, sizeof *counter * 4);
         out->data[s * HD_KEY + 4] = (double)s;
+        out->data[s * HD_KEY + HD_KEY_PLACE] = place(e, o);
     }
     const uint64_t next = ((uint64_t)(uint32_t)(int64_t)counter[3] << 32 | (uint32_t)(int64_t)counter[2]) +
                           (uint64_t)hd_int(&o->attrs, A_STRIDE, 0);

@@ -9,17 +9,18 @@
 //
 // The keys are data, so that dropouts that differ in nothing else share a kernel. Sequences go in order to
 // micro-batches and, within each, to the ranks that read different ones (runtime/run/run.c): `stride` is how many one
-// micro-batch of all of them has.
+// micro-batch of all of them has. Of values that are split over ranks each draws its part (`over`).
 #include "ir/random.h"
 #include "passes/fsdp/fsdp.h"
 
 // The number of sites: one more than the largest number of a site; 0: there is no dropout.
-static int64_t count_sites(const Func *f, int64_t *batch) {
+static int64_t count_sites(const Func *f, int64_t *batch, Axes *over) {
     int64_t n = 0;
     for (const Op *o = f->first; o; o = o->next) {
         const int64_t site = hd_int(&o->attrs, A_SITE, 0);
         if (!hd_draws(o) || hd_key(o)) continue;
         if (site >= n) n = site + 1;
+        if (hd_has(&o->attrs, A_OVER)) *over |= hd_axes(&o->attrs, A_OVER);
         *batch = hd_int(&o->attrs, A_BATCH, 1);
     }
     return n;
@@ -39,7 +40,8 @@ static void add_key(Fsdp *s, Op *o, const Symbol *table) {
 
 void hd_fsdp_random(Fsdp *s, Func *f) {
     Ctx *cx = s->m->cx;
-    int64_t batch = 1, sites = count_sites(f, &batch);
+    Axes over = 0;
+    int64_t batch = 1, sites = count_sites(f, &batch, &over);
     if (!sites) return;
     const Symbol *table = hd_fsdp_transient(s, f, NULL, "random", "staging", TY_I32, sites * HD_KEY);
     for (Op *o = f->first; o; o = o->next)
@@ -49,6 +51,7 @@ void hd_fsdp_random(Fsdp *s, Func *f) {
     hd_set_word(cx, &as, A_COUNTER, hd_fsdp_random_state(s)->name);
     hd_set_int(cx, &as, A_SITES, sites);
     hd_set_int(cx, &as, A_STRIDE, batch * s->ranks);
+    if (over) hd_set_axes(cx, &as, A_OVER, over);
     hd_set_word(cx, &as, A_INTO, table->name);
     hd_set_int(cx, &as, A_OFFSET, 0);
     hd_build(&b, OP_RANDOM, 0, NULL, &as, NULL);

@@ -106,7 +106,8 @@ void hd_sequence_mark(Partition *p, const Op *o) {
 bool hd_sequence_refuse(Partition *p, const Op *o, const char *why) {
     return hd_error(p->m->cx, o->span,
                     "schedule.sequence = on: %s%s%s cannot compute on a rank's part of the positions: %s: split the "
-                    "vocabulary over %s, leave out dropout and tables of positions, or set sequence = off",
+                    "vocabulary and the rows of tables of positions over %s, `Embedding(rows over %s, dim)`, or set "
+                    "sequence = off",
                     hd_op_info(o->kind)->mnemonic, o->loc.path ? " of " : "", o->loc.path ? o->loc.path : "", why,
-                    hd_axis_name(p->axis));
+                    hd_axis_name(p->axis), hd_axis_name(p->axis));
 }

@@ -6,7 +6,9 @@
 //   %3 = matmul %2, %t
 // Ops that are no longer used are left for dce.
 #include "ir/eval/eval.h"
+#include "ir/mesh.h"
 #include "passes/pass.h"
+#include "passes/settings.h"
 #include <math.h>
 #include <stdlib.h>
 
@@ -69,9 +71,25 @@ static Value *skip_inner(Simplifier *s HD_UNUSED, Op *o) {
     return o->out[0];
 }
 
+// A parameter whose rows ranks have parts of, where values are not split by positions: a rank needs all rows, which
+// the look-up adds up.
+static bool has_some_rows(const Value *table) {
+    while (table->def && table->def->kind == OP_CAST) table = table->def->in[0];
+    const Module *m = table->def ? table->def->func->module : NULL;
+    const Symbol *p = m && table->def->kind == OP_PARAM ? hd_named(table->def, A_PARAM) : NULL;
+    const Attr *over = p ? hd_attr(&p->attrs, A_OVER) : NULL, *dims = p ? hd_attr(&p->attrs, A_DIMS) : NULL;
+    if (!over || !dims || hd_has(hd_settings(m, "schedule"), A_SEQUENCE)) return false;
+    const Mesh mesh = hd_mesh(m);
+    for (int i = 0; i < over->n && i < dims->n; i++) {
+        const int axis = hd_axis_called(over->strs[i]);
+        if (axis >= 0 && dims->ints[i] == 0 && mesh.size[axis] > 1) return true;
+    }
+    return false;
+}
+
 // Reads every row of a table in order, as learned positions are read: 0, 1, ... to its end.
 static Value *take_table(Simplifier *s, Op *o) {
-    return o->in[1]->type->rank == 1 ? take_left(s, o) : NULL;
+    return o->in[1]->type->rank == 1 && !has_some_rows(o->in[0]) ? take_left(s, o) : NULL;
 }
 
 // Gives the op other operands when its result type stays; undoes it otherwise.

@@ -18,6 +18,7 @@
 #include "passes/tensor/tensor_parallel.h"
 #include "ir/base/ints.h"
 #include "ir/layout.h"
+#include "ir/random.h"
 #include "ir/shapes.h"
 #include "passes/settings.h"
 #include "passes/tensor/partition.h"
@@ -40,6 +41,11 @@ static int64_t dim_over(const Symbol *p, int axis) { // -1: it is not split over
     return -1;
 }
 
+static int64_t most_that_divides(int64_t n, int64_t most) { // the largest number up to `most`
+    while (n % most) most--;
+    return most;
+}
+
 static bool lay_out_param(Partition *p, Symbol *s) {
     Ctx *cx = p->m->cx;
     const int64_t d = dim_over(s, p->axis);
@@ -52,8 +58,9 @@ static bool lay_out_param(Partition *p, Symbol *s) {
     if (size % ranks == 0) return true;
     return hd_error(cx, s->span,
                     "dimension %lld of parameter @%s, %lld, does not divide into equal parts for %lld ranks along %s: "
-                    "take a number of ranks that divides it", ll(d), s->name, ll(size), ll(ranks),
-                    hd_axis_name(p->axis));
+                    "make it %lld, or set schedule.mesh.%s to a number that divides it, such as %lld", ll(d), s->name,
+                    ll(size), ll(ranks), hd_axis_name(p->axis), ll(hd_ceil_div(size, ranks) * ranks),
+                    hd_axis_name(p->axis), ll(most_that_divides(size, ranks)));
 }
 
 // The first parameter that is a factor of a product, and no table; NULL: there is none.
@@ -150,9 +157,21 @@ static Value *complete(Partition *p, Value *v, const Op *at) {
     return x;
 }
 
-static const char *lay_out(const Partition *p, const Op *o, int *out) {
+// Dropout of a part of a value draws the numbers that the whole has there.
+static void draw_part(const Partition *p, Op *o, int at) {
+    const bool part = hd_layout_splits(at) && !(HD_DATA_AXES >> p->axis & 1), heads = o->kind != OP_DROPOUT;
+    if (!hd_draws(o)) return;
+    hd_unset(&o->attrs, A_OVER);
+    hd_unset(&o->attrs, A_DIMS);
+    if (!part || (heads ? at != LAYOUT_SPLIT + 2 : at == LAYOUT_SPLIT)) return;
+    hd_set_axes(p->m->cx, &o->attrs, A_OVER, 1u << p->axis);
+    if (!heads) hd_set_ints(p->m->cx, &o->attrs, A_DIMS, 1, (int64_t[]){at - LAYOUT_SPLIT});
+}
+
+static const char *lay_out(const Partition *p, Op *o, int *out) {
     int in[HD_MAX_IN];
     for (int i = 0; i < o->n_in; i++) in[i] = hd_layout_at(o->in[i]->layout, p->axis);
+    if (o->n_in) draw_part(p, o, in[0]);
     memset(out, 0, sizeof *out * HD_MAX_IN);
     return hd_spread(o, p->axis, in, out);
 }
@@ -180,7 +199,7 @@ static bool lay_out_op(Partition *p, Op *o) {
     if (wrong && p->sequence) {
         const char *why = wrong;
         wrong = gather_positions(p, o, wrong, out);
-        if (!wrong && (hd_op_is(o, TRAIT_SCALAR) || o->kind == OP_DROPOUT)) return hd_sequence_refuse(p, o, why);
+        if (!wrong && hd_op_is(o, TRAIT_SCALAR)) return hd_sequence_refuse(p, o, why);
     }
     for (int i = 0; !wrong && i < o->n_out; i++)
         o->out[i]->layout = hd_layout_with(o->out[i]->layout, p->axis, out[i]);
@@ -213,9 +232,10 @@ static bool divide_heads(Partition *p, Op *o) {
                             o->loc.path ? o->loc.path : "a value", ll(ranks), hd_axis_name(p->axis));
         if (n % ranks)
             return hd_error(p->m->cx, o->span, "%s of %s has %lld %s, which do not divide by the %lld ranks along %s: "
-                            "take a number of ranks that divides them", hd_op_info(o->kind)->mnemonic,
-                            o->loc.path ? o->loc.path : "a value", ll(n), counts[i].what, ll(ranks),
-                            hd_axis_name(p->axis));
+                            "set schedule.mesh.%s to a number that divides them, such as %lld",
+                            hd_op_info(o->kind)->mnemonic, o->loc.path ? o->loc.path : "a value", ll(n),
+                            counts[i].what, ll(ranks), hd_axis_name(p->axis), hd_axis_name(p->axis),
+                            ll(most_that_divides(n, ranks)));
         if (n) hd_set_int(p->m->cx, &o->attrs, counts[i].at, n / ranks);
     }
     return true;
@@ -283,6 +303,20 @@ static bool partition_func(Partition *p, Func *f) {
     return ok;
 }
 
+// Nothing is wrong then, and ranks do the same work.
+static void warn_of_whole_attention(const Partition *p) {
+    for (Func *f = p->m->funcs; f; f = f->next)
+        for (const Op *o = f->is_kernel ? NULL : f->first; o; o = o->next) {
+            if (o->kind != OP_ATTENTION || hd_layout_splits(hd_layout_at(o->in[0]->layout, p->axis))) continue;
+            hd_warning(p->m->cx, o->span,
+                       "every rank along %s computes all %lld heads of the attention of %s: split the weights of q, k "
+                       "and v, `[rows over %s, columns]` or `Linear(in, out over %s)`; what packs all three into one "
+                       "parameter cannot be split", hd_axis_name(p->axis), ll(hd_int(&o->attrs, A_HEADS, 1)),
+                       o->loc.path ? o->loc.path : "a value", hd_axis_name(p->axis), hd_axis_name(p->axis));
+            return;
+        }
+}
+
 static bool add_comm(Partition *p) {
     Ctx *cx = p->m->cx;
     const char *axis = hd_axis_name(p->axis), *name = hd_internf(cx, "comm.%s", axis);
@@ -302,6 +336,7 @@ static bool partition(Partition *p) {
     if (HD_EXPERT_AXES >> p->axis & 1) hd_experts_transport(p);
     for (Func *f = p->m->funcs; f; f = f->next)
         if (!f->is_kernel && !partition_func(p, f)) return false;
+    if (!(HD_EXPERT_AXES >> p->axis & 1)) warn_of_whole_attention(p);
     Symbol *schedule = hd_symbol_find(p->m, "schedule");
     if (p->bound && schedule) hd_set_ints(p->m->cx, &schedule->attrs, A_MOVED, 2, (int64_t[]){p->gathered, p->moved});
     for (Symbol *s = p->m->symbols; s; s = s->next)

@@ -82,7 +82,8 @@ static void drop(const HdAttention *t, const int32_t *key, int64_t batch, int64_
                  float *other) {
     uint32_t word[4];
     for (int64_t i = 0; t->each && i < q.n; i++) {
-        const int64_t row = (batch % t->each * t->heads + head) * t->seq + q.first + i;
+        const int64_t of_all = head + (t->part ? key[5] * t->heads : 0),
+                      row = (batch % t->each * t->heads + of_all) * t->seq + q.first + i;
         for (int64_t j = 0; j < k.n; j++) {
             const uint64_t at = (uint64_t)(row * t->seq + k.first + j);
             if (!j || at % 4 == 0) hd_random_words(key, (uint64_t)(batch / t->each), at / 4, word);

@@ -43,7 +43,7 @@ class Bench:
             output = os.path.join(self.folder, f"p{len(self.made)}")
             source, sets = self.settings(model, mesh)
             sets = {**sets, **{f"schedule.mesh.{axis}": n for axis, n in mesh.items()}, **more}
-            call(self.heddlec, source, "-o", output, "--target=host", *options,
+            call(self.heddlec, source, "-o", output, *(options or ["--target=host"]),
                  *[x for name, v in sets.items() for x in ("--set", f"{name}={v}")])
             self.made[key] = output
         return self.made[key]

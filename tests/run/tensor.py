@@ -2,6 +2,7 @@
 """Tensor parallelism on the host target: ranks that share the values of a model compute what one rank computes.
 
 usage: tensor.py ROOT HEDDLEC HEDDLE_OPT [--all]
+       tensor.py ROOT HEDDLEC HEDDLE_OPT --fakes=FOLDER --kept=FOLDER
 
 - For each mesh with the axis `tensor` all schedules, also those with offload, have one digest. In f32 the losses agree
   with one rank on the same global batch to a relative 1e-6, the norms to 1e-5. The plan's values have the hash of
@@ -14,7 +15,9 @@ usage: tensor.py ROOT HEDDLEC HEDDLE_OPT [--all]
 - Mutants of a plan: a collective that is missing, doubled or over other ranks, a partial sum that is read as a whole, a
   parameter that is split along the other dimension, a norm that counts parameters several times or on one rank only.
   verify-plan refuses each.
-Without --all one mesh and a few schedules.
+- What ranks add up is what docs/bits.md lists. Look-ups, norms and dropout have the same bits on 1, 2 and 4 ranks.
+Without --all one mesh and a few schedules. With --fakes CUDA programs on 4 ranks (--all: on 2, too), whose kernels run
+on the CPU (tests/simt), with a stand-in for NCCL: one digest a mesh, and the losses of one rank of the host target.
 """
 import os
 import re
@@ -22,15 +25,16 @@ import sys
 import tempfile
 
 import axis
-from axis import agree, exports, line, mutants_are_refused, readers, resumes, starts_alike, sub, verified
+from axis import (PLAINLY, agree, exports, far_from, line, mutants_are_refused, numbers, parameters, readers,
+                  resumes, starts_alike, sub, verified)
 
-STEPS = 4
+STEPS = 6
 LLAMA = dict(layers=2, dim=32, heads=4, kv_heads=4, hidden=64, seq=8, vocab=40)
 LLAMA3 = dict(layers=2, dim=32, heads=8, kv_heads=4, hidden=48, seq=8, vocab=40, tied="true")
 GPT2 = dict(layers=2, dim=32, heads=4, seq=8, vocab=40, packed=0)
 MODELS = {"llama": ("examples/llama/llama.hd", LLAMA), "llama3": ("examples/llama3/llama3.hd", LLAMA3),
-          "gpt2": ("examples/gpt2/gpt2.hd", GPT2), "windows and dropout": ("tests/run/tensor.hd", {}),
-          "one kv head": ("tests/run/tensor.hd", dict(kv_heads=1, drop=0.0))}
+          "gpt2": ("examples/gpt2/gpt2.hd", dict(GPT2, drop=0.1)), "windows and dropout": ("tests/run/tensor.hd", {}),
+          "one kv head": ("tests/run/tensor.hd", dict(kv_heads=1, drop=0.0, heads_drop=0.2)), "tables": ("tests/run/tables.hd", {})}
 PLAIN = {"train.compute": "f32", "train.lr": "1e-2", "train.warmup": 0, "schedule.fsdp.unit": "Block"}
 SCHEDULES = [{"schedule.fsdp": s, "schedule.graph": g, "schedule.recompute": r} for s, g, r in (
     ("none", "none", "none"), ("zero3", "step", "Block.mlp"), ("zero1", "unit", "none"), ("zero2", "step", "none"),
@@ -96,12 +100,53 @@ MUTANTS = {
 
 OF_POSITIONS = {name: MUTANTS[name] for name in (
     "a sum over other ranks", "a gather over other ranks", "targets of other ranks")}
+DRAWS = {  # of GPT-2 with positions split over ranks: dropout of what blocks add, and of attention by heads
+    "dropout of the whole": line(r"= dropout .*over = ", sub(r"dims = \[1\], over = \[tensor\], ", "")),
+    "dropout of another dimension": line(r"= dropout .*over = ", sub(r"dims = \[1\]", "dims = [2]")),
+    "keys of one rank": line(r"random {", sub(r", over = \[tensor\]", "")),
+    "heads of the first rank": line(r"= attention .*over = ", sub(r", over = \[tensor\]", "")),
+    "heads of the first rank, in the gradient": line(r"= attention_grad ", sub(r", over = \[tensor\]", "")),
+}
 OF_POSITIONS["a norm's gradient of one rank's positions"] = lambda plan: re.sub(
     r"(reduce_scatter (%\d+) {bwd[^\n]*f32\[16\][^\n]*\n(?:.*\n)*?.*store )%\d+", r"\1\2", plan, count=1)
 
 
-def plan_of(bench, more):
-    return bench.plan("llama", dict(tensor=2, shard=2), {"schedule.fsdp": "zero3", "schedule.graph": "none", **more})
+def plan_of(bench, more, model="llama"):
+    return bench.plan(model, dict(tensor=2, shard=2), {"schedule.fsdp": "zero3", "schedule.graph": "none", **more})
+
+
+def sums_are_listed(bench):
+    """docs/bits.md lists what ranks along `tensor` add up: so does a plan of llama3 with one block, on 2 and on 4."""
+    with open(f"{bench.root}/docs/bits.md") as f:
+        rows = [r.split("|") for r in f if r.startswith("| ") and re.search(r"(forward|backward) `", r)]
+    wrong = []
+    for ranks in (2, 4):
+        for sequence in ("off", "on"):
+            listed = {(r[2].split()[0], place) for r in rows if sequence in re.findall(r"\w+", r[3])
+                      for place in re.findall("`(.*?)`", r[2])}
+            small = {"layers": 1, "tied": "false", "vocab": 32, "train.batch": 1}
+            text = bench.plan("llama3", dict(tensor=ranks), {**small, **(SEQUENCE if sequence == "on" else {})})
+            found = set()
+            for op in text[text.index("func @micro"):].splitlines():
+                m = re.search(r"= (reduce_scatter|loss_of_parts|root_sum) %", op)
+                if m and (m[1] != "reduce_scatter" or "comm.tensor" in op):
+                    path = re.search(r'loc\(([\w.]+), ', op)
+                    gains = " of gains" if f": f32[{32 // ranks}] " in op else ""
+                    backward = "{bwd" in op and m[1] != "loss_of_parts" or m[1] == "root_sum"
+                    found.add(("backward" if backward else "forward",
+                               f"{m[1]} {path[1] if path and m[1] == 'reduce_scatter' else 'root'}{gains}"))
+            if found != listed:
+                wrong.append(f"docs/bits.md, tensor {ranks}, sequence {sequence}: lists {sorted(listed - found)}, and "
+                             f"the plan has {sorted(found - listed)}")
+    return wrong
+
+
+def looks_up_alike(bench):
+    """What adds nothing over ranks has the same losses and parameters on 1, 2 and 4: look-ups, norms, dropout."""
+    digests = [bench.run(bench.compile("tables", mesh, {"train.clip": 0}), mesh)
+               for mesh in ({}, dict(tensor=2), dict(tensor=4))]
+    same = [numbers(d, 1) + parameters(d) for d in digests]
+    return [] if same[0] == same[1] == same[2] else [f"look-ups on 1, 2 and 4 ranks: {digests}"]
 
 
 def shared_heads_are_proved(bench, opt):
@@ -135,14 +180,36 @@ def norm_of_one_rank(bench, opt):
     return [f"a norm of one rank's gradients: {done.stderr[-500:]}"]
 
 
+def emulated(bench, fakes, kept, everything):
+    """GPT-2 with dropout on pretended GPUs: losses and norms are those of one rank of the host target."""
+    os.environ.update(HEDDLE_CUDA_PATH=fakes, FAKE_CUDA_SIMT=kept, FAKE_CUDA_CC="90", HEDDLE_CACHE="off",
+                      HEDDLE_TUNE="0", FAKE_CUDA_DEVICES="4")
+    wrong, small = [], {"layers": 1, **PLAINLY}
+    one = bench.run(bench.compile("gpt2", {}, small), {}, steps=3)
+    schedules = [{"schedule.fsdp": "zero3", "schedule.graph": "step"}, {"schedule.recompute": "Block"}]
+    for mesh, more in ((dict(tensor=2, shard=2), SEQUENCE), (dict(tensor=2), {}), (dict(tensor=4), SEQUENCE)):
+        digests = [bench.run(bench.compile("gpt2", mesh, {**small, **more, **s}, "--target=cuda", "--arch=sm_90"), mesh,
+                             steps=3) for s in schedules[:2 if everything else 1]]
+        if far_from(digests[0], one) or digests[0] != digests[-1]:
+            wrong.append(f"emulated, {mesh}, {more}: {digests}, and one rank {one}")
+        if not everything:
+            break
+    return wrong
+
+
 def main():
     root, heddlec, opt = (os.path.abspath(a) for a in sys.argv[1:4])
+    fakes = [os.path.abspath(a.split("=")[1]) for a in sys.argv[4:] if a.startswith(("--fakes=", "--kept="))]
     everything = "--all" in sys.argv
     meshes = [dict(tensor=2, shard=2)]
     if everything:
         meshes += [dict(tensor=2), dict(tensor=4), dict(tensor=2, shard=2, replicate=2)]
     with tempfile.TemporaryDirectory(prefix="heddle-tensor-") as folder:
         bench = Bench(root, heddlec, folder, STEPS)
+        if fakes:
+            wrong = emulated(bench, *fakes, everything)
+            print("\n".join(wrong) or "ok")
+            return len(wrong) > 0
         wrong = []
         for mesh in meshes:
             wrong += agree(bench, "llama", mesh, SCHEDULES if everything else SCHEDULES[:2])
@@ -150,10 +217,14 @@ def main():
                 wrong += agree(bench, "llama3", mesh, SCHEDULES)
             for model in ("gpt2", "windows and dropout", "one kv head"):
                 wrong += agree(bench, model, mesh, SCHEDULES if everything else SCHEDULES[1:2])
-        positions = [{**s, **SEQUENCE} for s in SCHEDULES[:9 if everything else 2]]
-        wrong += agree(bench, "llama", dict(tensor=2), positions)
+        positions = [{**s, **SEQUENCE} for s in SCHEDULES]
+        for mesh in meshes if everything else [dict(tensor=2)]:
+            for model in ("llama", "gpt2", "windows and dropout"):
+                wrong += agree(bench, model, mesh, positions if everything else positions[1:2])
         wrong += shared_heads_are_proved(bench, opt)
         wrong += norm_of_one_rank(bench, opt)
+        wrong += sums_are_listed(bench)
+        wrong += looks_up_alike(bench)
         wrong += starts_alike(bench, "llama", dict(tensor=2, shard=2))
         choices = [({}, "none"), (dict(tensor=2, shard=2), "zero3"), (dict(tensor=2), "none")]
         if everything:
@@ -163,6 +234,7 @@ def main():
         wrong += exports(bench, "llama", dict(tensor=2))
         wrong += mutants_are_refused(bench, opt, plan_of(bench, {}), MUTANTS)
         wrong += mutants_are_refused(bench, opt, plan_of(bench, SEQUENCE), OF_POSITIONS)
+        wrong += mutants_are_refused(bench, opt, plan_of(bench, SEQUENCE, "gpt2"), DRAWS)
     print("\n".join(wrong) or "ok")
     return len(wrong) > 0
 

@@ -22,19 +22,20 @@ import tempfile
 from axis import call
 
 GRAINS, STEPS = 8, 2
-UNEVEN = ("tests/run/uneven.hd", {"train.batch": 1, "schedule.fsdp.unit": "Wide,Squeeze"})
+UNEVEN = ("tests/run/uneven.hd", {"train.batch": 1, "schedule.fsdp.unit": "Wide,Squeeze"}, "Wide")
 GPT2 = ("examples/gpt2/gpt2.hd", {"vocab": 37, "layers": 2, "dim": 32, "heads": 4, "seq": 8, "drop": 0.1,
-                                  "train.batch": 1, "train.compute": "f32", "schedule.fsdp.unit": "Block"})
+                                  "train.batch": 1, "train.compute": "f32", "schedule.fsdp.unit": "Block"}, "Block")
 PLAIN = {"train.lr": "1e-2", "train.warmup": 0, "train.reduce": "tree", "train.grains": GRAINS}
+UNIT = "a module of the model, its third fact"
 # ranks along shard and replicate, strategy, other settings
 FEW = [(1, 1, "none", {}), (2, 1, "zero3", {"schedule.graph": "unit"}), (8, 1, "zero2", {}),
        (2, 2, "zero1", {"schedule.graph": "step"})]
 ALL = FEW + [(1, 2, "none", {}), (4, 1, "none", {}), (2, 1, "none", {}),
-             (1, 1, "none", {"schedule.graph": "step", "schedule.recompute": "Block"}),
+             (1, 1, "none", {"schedule.graph": "step", "schedule.recompute": UNIT}),
              (2, 1, "zero3", {"schedule.graph": "none", "schedule.fsdp.overlap_micro": "off"}),
              (4, 1, "zero3", {"schedule.graph": "step", "schedule.fsdp.live_grads": 1}), (4, 2, "zero3", {}),
              (2, 4, "zero2", {}), (1, 8, "none", {"schedule.graph": "unit"}), (2, 2, "none", {}),
-             (1, 4, "none", {"schedule.recompute": "Block"}), (8, 1, "none", {}), (8, 1, "zero3", {})]
+             (1, 4, "none", {"schedule.recompute": UNIT}), (8, 1, "none", {}), (8, 1, "zero3", {})]
 
 
 class Bench:
@@ -45,8 +46,8 @@ class Bench:
             f.write(b"".join(struct.pack("<H", (i * i * 7919 >> 4) % 37) for i in range(4000)))
 
     def compile(self, output, model, sets, *options, ok=True):
-        source, settings = model
-        every = {**PLAIN, **settings, **sets}
+        source, settings, unit = model
+        every = {**PLAIN, **settings, **{name: unit if v == UNIT else v for name, v in sets.items()}}
         return call(self.args.heddlec, os.path.join(self.args.root, source), "-o", output, *options,
                     *[a for name, v in every.items() for a in ("--set", f"{name}={v}")], ok=ok)
 

@@ -14,6 +14,7 @@
 /*drop:
 //   ATT_EACH, ATT_DROP, ATT_BY           dropout: batches of a sequence; what a word must reach for an element to be
 //                                        kept; the factor of what is kept. `key` says by which numbers (ir/random.h)
+//   ATT_FIRST                            heads of the ranks before this one
 :drop*/
 // Grids: ATT_FWD and ATT_DQ (ceil(T/128), H, B), ATT_DKV (ceil(T/64), KV, B), ATT_DELTA (ceil(B*T*H/8), 1, 1). Threads:
 // ATT_FWD 128 (D <= 64) or 256, ATT_DKV 128 (D <= 128) or 256, ATT_DQ and ATT_DELTA 256. Dynamic shared bytes, with a
@@ -264,7 +265,8 @@ extern "C" __global__ void __launch_bounds__(ATT_FWD_WARPS * 32)
                     }
                 }
 /*drop:
-                u32 kept = tiles_kept<ATT_BN / 8, ATT_EACH, ATT_H, ATT_T>(draw, ATT_DROP, b, h, q0 + w0 + m * 16, k0);
+                u32 kept = tiles_kept<ATT_BN / 8, ATT_EACH, ATT_H, ATT_T>(draw, ATT_DROP, b, h + ATT_FIRST,
+                                                                                q0 + w0 + m * 16, k0);
 #pragma unroll
                 for (int n = 0; n < ATT_BN / 8; n++)
 #pragma unroll

@@ -5,7 +5,7 @@
 //   ATT_ELEM  the element type: float, bf16, f16, double
 //   ATT_LAUNCH  the shared bytes of a launch, compared below
 /*drop:
-//   and of dropout ATT_EACH, ATT_DROP, ATT_BY
+//   and of dropout ATT_EACH, ATT_DROP, ATT_BY, ATT_FIRST
 :drop*/
 // Grids: ATT_FWD and ATT_DQ (ceil(T/8), H, B), ATT_DKV (ceil(T/8), KV, B), ATT_DELTA (ceil(B*T*H/8), 1, 1); 256
 // threads. Dynamic shared memory of each but ATT_DELTA: (2*32*(D+1) + 8*2*D) reals.
@@ -81,7 +81,7 @@ extern "C" __global__ void __launch_bounds__(256)
         top = mx;
         sum = sum * shrink + att_sum(p);
 /*drop:
-        p *= att_by(draw_from(key, b / ATT_EACH), b, h, row, col);
+        p *= att_by(draw_from(key, b / ATT_EACH), b, h + ATT_FIRST, row, col);
 :drop*/
         for (int i = 0; i < ATT_OWN; i++) acc[i] *= shrink;
         for (int j = 0; j < 32; j++) {
@@ -138,7 +138,7 @@ extern "C" __global__ void __launch_bounds__(256)
             long long at = ((long long)b * ATT_H + h) * ATT_T + col;
             att_real w = out ? (att_real)0 : exp(att_dot(own_k, sq + l * ATT_ROW) * (att_real)ATT_SCALE - lse[at]);
 /*drop:
-            att_real by = att_by(draw_from(key, b / ATT_EACH), b, h, col, row);
+            att_real by = att_by(draw_from(key, b / ATT_EACH), b, h + ATT_FIRST, col, row);
 :drop*/
             att_real z = out ? (att_real)0 : w * (/*drop:by * :drop*/att_dot(own_v, sd + l * ATT_ROW) - delta[at]);
 /*drop:
@@ -186,7 +186,7 @@ extern "C" __global__ void __launch_bounds__(256)
         bool out = col >= ATT_T || row >= ATT_T || (ATT_CAUSAL && col > row) || col < low;
         att_real w = out ? (att_real)0 : exp(att_dot(own_q, sk + l * ATT_ROW) * (att_real)ATT_SCALE - row_lse);
 /*drop:
-        att_real by = att_by(draw_from(key, b / ATT_EACH), b, h, row, col);
+        att_real by = att_by(draw_from(key, b / ATT_EACH), b, h + ATT_FIRST, row, col);
 :drop*/
         att_real z = out ? (att_real)0 : w * (/*drop:by * :drop*/att_dot(own_d, sv + l * ATT_ROW) - row_delta);
         for (int j = 0; j < 32; j++) {

@@ -163,7 +163,8 @@ extern "C" __global__ void __launch_bounds__(ATT_KV_THREADS)
             }
 #endif
 /*drop:
-            u32 kept = turned_kept<4, ATT_EACH, ATT_H, ATT_T>(draw, ATT_DROP, b, g * ATT_GROUP + step / tiles,
+            u32 kept = turned_kept<4, ATT_EACH, ATT_H, ATT_T>(draw, ATT_DROP, b,
+                                                              ATT_FIRST + g * ATT_GROUP + step / tiles,
                                                               q0 + half * 32, k0 + w0);
 :drop*/
 #if ATT_SPLIT
@@ -303,7 +304,8 @@ extern "C" __global__ void __launch_bounds__(256)
                 }
             }
 /*drop:
-            u32 kept = tiles_kept<4, ATT_EACH, ATT_H, ATT_T>(draw, ATT_DROP, b, h, q0 + w0, k0 + half * 32);
+            u32 kept = tiles_kept<4, ATT_EACH, ATT_H, ATT_T>(draw, ATT_DROP, b, h + ATT_FIRST, q0 + w0,
+                                                                     k0 + half * 32);
 :drop*/
 #pragma unroll
             for (int n = 0; n < 4; n++)

@@ -7,6 +7,7 @@
 //   most one gradient; all have the same p, batch and shape. A copy reads the value that the original reads, as far as
 //   terms show: a copy that has the operand of another dropout has that one's key. Attention's gradient has the key
 //   of the attention whose log-sum-exp it reads.
+// - What draws for a rank's part of a value has keys that say the rank's place along the same axes.
 #include "ir/random.h"
 #include "ir/shapes.h"
 #include "passes/settings.h"
@@ -81,6 +82,12 @@ static void add_draw(Random *r, const Op *o, const Op *draw, const Value *key, u
                       key ? hd_plan_value(c, key) : "nothing");
         return;
     }
+    const Axes part = hd_has(&draw->attrs, A_OVER) ? hd_axes(&draw->attrs, A_OVER) : 0;
+    if (part && (!hd_has(&r->random->attrs, A_OVER) || hd_axes(&r->random->attrs, A_OVER) != part)) {
+        hd_plan_wrong(c, o, o->span, "draws for this rank's part along %s, and its key does not say which one that is",
+                      hd_axes_text(c->a, part));
+        return;
+    }
     const Attrs *as = &key->def->attrs;
     d.role = !hd_has(as, A_BWD) ? ROLE_FORWARD : hd_has(as, A_RECOMPUTED) ? ROLE_COPY : ROLE_GRADIENT;
     hd_push(c->a, &r->draws, d);
@@ -129,7 +136,7 @@ static bool alike(const Op *a, const Op *b) {
     return (a->kind == OP_DROPOUT) == (b->kind == OP_DROPOUT) &&
            hd_float(&a->attrs, A_P, 0) == hd_float(&b->attrs, A_P, 0) &&
            hd_int(&a->attrs, A_BATCH, 0) == hd_int(&b->attrs, A_BATCH, 0) &&
-           hd_type_count(a->in[x]->type) == hd_type_count(b->in[y]->type);
+           hd_type_count(a->in[x]->type) * hd_dropout_ranks(a) == hd_type_count(b->in[y]->type) * hd_dropout_ranks(b);
 }
 
 // The attention that has made the log-sum-exp of its gradient.

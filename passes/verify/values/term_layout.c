@@ -4,6 +4,7 @@
 // collective of values changes the layout alone. So a plan of ranks that share the work has the terms of the model on
 // one device, or it computes something else.
 #include "ir/layout.h"
+#include "ir/random.h"
 #include "ir/shapes.h"
 #include "passes/verify/values/term_walk.h"
 
@@ -90,6 +91,11 @@ static const Op *whole_op(TermWalk *w, const Op *o, const Layout *in, const Layo
     for (int i = 0; i < o->n_out; i++) {
         x->out[i] = whole_value(w, o->out[i], out[i + first]);
         x->out[i]->def = x;
+    }
+    if (hd_draws(o) && hd_has(&o->attrs, A_OVER)) {
+        x->attrs = hd_attrs_copy(w->t.cx, &x->attrs);
+        hd_unset(&x->attrs, A_OVER);
+        hd_unset(&x->attrs, A_DIMS);
     }
     if (hd_has(&o->attrs, A_PARTS) && hd_has(&o->attrs, A_ROWS)) scale_rows(w, x);
     if (o->kind == OP_DISPATCH) scale_experts(w, x, A_EXPERTS, hd_layout_axes(out[first + 2]));
