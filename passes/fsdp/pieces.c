@@ -153,7 +153,7 @@ static void warn_whole(const Fsdp *s) {
 void hd_fsdp_divide_root(Fsdp *s, const Func *micro) {
     Root r = {.s = s, .root = hd_intern(s->m->cx, "root")};
     const bool split = !strcmp(hd_word(s->schedule, A_ROOT, "split"), "split");
-    if (s->ranks == 1) return;
+    if (!s->several) return;
     find_params(&r);
     find_runs(&r, micro);
     find_pieces(&r);

@@ -34,7 +34,8 @@ LLAMA3 = dict(layers=2, dim=32, heads=8, kv_heads=4, hidden=48, seq=8, vocab=40,
 GPT2 = dict(layers=2, dim=32, heads=4, seq=8, vocab=40, packed=0)
 MODELS = {"llama": ("examples/llama/llama.hd", LLAMA), "llama3": ("examples/llama3/llama3.hd", LLAMA3),
           "gpt2": ("examples/gpt2/gpt2.hd", dict(GPT2, drop=0.1)), "windows and dropout": ("tests/run/tensor.hd", {}),
-          "one kv head": ("tests/run/tensor.hd", dict(kv_heads=1, drop=0.0, heads_drop=0.2)), "tables": ("tests/run/tables.hd", {})}
+          "one kv head": ("tests/run/tensor.hd", dict(kv_heads=1, drop=0.0, heads_drop=0.2)),
+          "tables": ("tests/run/tables.hd", {})}
 PLAIN = {"train.compute": "f32", "train.lr": "1e-2", "train.warmup": 0, "schedule.fsdp.unit": "Block"}
 SCHEDULES = [{"schedule.fsdp": s, "schedule.graph": g, "schedule.recompute": r} for s, g, r in (
     ("none", "none", "none"), ("zero3", "step", "Block.mlp"), ("zero1", "unit", "none"), ("zero2", "step", "none"),
