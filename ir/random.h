@@ -12,8 +12,8 @@
 //           the probabilities [batch, heads, seq, seq]
 //
 // An op of a plan gets a row of the table that `random` makes: HD_KEY words, the two of the seed, the two of the first
-// sequence of its operand, the site, the rank's place along the axes `over` of random (0 without), zeros. A row says all
-// that differs between two dropouts, so they share a kernel.
+// sequence of its operand, the site, the rank's place along the axes `over` of random (0 without), zeros. A row says
+// all that differs between two dropouts, so they share a kernel.
 //
 // Where ranks have parts of an operand (`over`), elements are those of the whole: a part of E elements from its
 // dimension on that stands at place p of n has element i of a sequence as i / E * E n + p E + i % E; of attention, a

@@ -238,7 +238,8 @@ static const char *spread_dropout(const Spread *s) {
     for (int i = 1; i < s->o->n_in; i++)
         if (s->in[i] != LAYOUT_WHOLE) return needs_whole(s);
     if (!draws_for_parts(s) || !dims) return needs_whole(s);
-    if (s->in[0] != split((int)dims->ints[0])) return say(s, 0, "dropout draws numbers for a part of another dimension");
+    if (s->in[0] != split((int)dims->ints[0]))
+        return say(s, 0, "dropout draws numbers for a part of another dimension");
     all_out(s, s->in[0]);
     return NULL;
 }
@@ -261,7 +262,8 @@ static const char *spread_attention(const Spread *s) {
     const bool packed = hd_has(&s->o->attrs, A_PACKED);
     const bool heads = at == split(2);
     if (draws_for_parts(s) != (heads && hd_has(&s->o->attrs, A_P)))
-        return say(s, 0, heads ? "its dropout draws numbers for all heads" : "its dropout draws numbers for some heads");
+        return say(s, 0, heads ? "its dropout draws numbers for all heads"
+                                : "its dropout draws numbers for some heads");
     if (heads && hd_has(&s->o->attrs, A_P) && hd_int(&s->o->attrs, A_BATCH, 0) != IN(0)->dim[0])
         return say(s, 0, "its dropout counts heads of several sequences together: set the dropout of attention to 0, "
                          "or leave the weights of q, k and v whole");
