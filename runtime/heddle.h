@@ -520,9 +520,10 @@ void hd_cuda_attention(HdExec *x, int stream, const HdAttention *t, uint64_t q, 
 void hd_cuda_attention_grad(HdExec *x, int stream, const HdAttention *t, uint64_t dout, uint64_t q, uint64_t k,
                             uint64_t v, uint64_t o, uint64_t lse, uint64_t dq, uint64_t dk, uint64_t dv,
                             uint64_t starts, uint64_t key, uint64_t workspace);
-// A product by groups of rows, by a kernel that reads both operands through tensor maps.
-void hd_cuda_grouped(HdExec *x, int stream, int kernel, HdGrid grid, HdDtype dtype, HdMatrices ta, HdMatrices tb,
-                     uint64_t a, uint64_t b, uint64_t counts, uint64_t d);
+// A product by groups of rows, by a kernel that reads both operands and writes the result through tensor maps. dtype:
+// of the operands; to: of the result.
+void hd_cuda_grouped(HdExec *x, int stream, int kernel, HdGrid grid, HdDtype dtype, HdDtype to, HdMatrices ta,
+                     HdMatrices tb, HdMatrices td, uint64_t a, uint64_t b, uint64_t counts, uint64_t d);
 void hd_cuda_zero(HdExec *x, int stream, uint64_t d, size_t bytes);
 void hd_cuda_copy(HdExec *x, int stream, uint64_t d, uint64_t s, size_t bytes);
 void hd_cuda_all_gather(HdExec *x, int stream, int comm, HdDtype dt, uint64_t part, uint64_t whole, int64_t part_count);

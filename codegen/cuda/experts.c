@@ -196,10 +196,10 @@ static void launch_mma(Emit *e, const Op *o, const Grouped *g) {
 }
 
 static void launch_wgmma(Emit *e, const Op *o, const Grouped *g) {
-    enum { BOX = 8192, STAGES = 4 };
+    enum { BOX = 8192, STAGES = 4, LEAVING = 4 };
     // columns of a tile: as few outside of the result as there can be
     const int64_t cols = hd_ceil_div(g->n, 128) % 2 && g->n < 1024 ? 128 : 256;
-    const int64_t shared = STAGES * ((WIDE + cols) / 64 * BOX + 16) + 1024;
+    const int64_t shared = STAGES * ((WIDE + cols) / 64 * BOX + 16) + LEAVING * BOX + 1024;
     const int64_t most = hd_target_arch(e->m).processors / 2, items = tiles_down(g) * hd_ceil_div(g->n, cols);
     const char *defines = hd_sprintf(
         e->a,
@@ -209,12 +209,17 @@ static void launch_wgmma(Emit *e, const Op *o, const Grouped *g) {
         g->name, type(o->in[0]), type(o->out[0]), ll(g->rows), ll(g->groups), ll(g->m), ll(g->n), g->tb, g->grad,
         ll(cols), ll(shared));
     const int kernel = hd_cuda_kernel(e, g->name, hd_cuda_template(e, "grouped_wgmma", defines), (int)shared, false);
-    const int64_t by[] = {g->tb ? g->m : g->n, g->grad ? g->rows : g->tb ? g->n : g->m, g->grad ? 1 : g->groups};
+    const int64_t of[3][3] = {{g->m, g->rows, 1},
+                              {g->tb ? g->m : g->n, g->grad ? g->rows : g->tb ? g->n : g->m, g->grad ? 1 : g->groups},
+                              {g->n, g->grad ? g->m : g->rows, g->grad ? g->groups : 1}};
+    const char *matrices = "";
+    for (int i = 0; i < 3; i++)
+        matrices = hd_sprintf(e->a, "%s(HdMatrices){%lld, %lld, %lld}, ", matrices, ll(of[i][0]), ll(of[i][1]),
+                              ll(of[i][2]));
     hd_emit_line(e, o,
-                 "hd_cuda_grouped(x, %d, %d, (HdGrid){%lld, 1, 1, 384, %lld, {2, 1, 1}}, %s, (HdMatrices){%lld, %lld, "
-                 "1}, (HdMatrices){%lld, %lld, %lld}, %s, %s, %s, %s);",
+                 "hd_cuda_grouped(x, %d, %d, (HdGrid){%lld, 1, 1, 384, %lld, {2, 1, 1}}, %s, %s, %s%s, %s, %s, %s);",
                  hd_emit_stream(e, o), kernel, ll(2 * (items < most ? items : most)), ll(shared),
-                 hd_emit_dtype(o->in[0]->type->dtype), ll(g->m), ll(g->rows), ll(by[0]), ll(by[1]), ll(by[2]),
+                 hd_emit_dtype(o->in[0]->type->dtype), hd_emit_dtype(o->out[0]->type->dtype), matrices,
                  device(e, o->in[0]), device(e, o->in[1]), device(e, o->in[2]), device(e, o->out[0]));
 }
 

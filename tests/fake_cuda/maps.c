@@ -13,7 +13,8 @@ CuResult fake_cuTensorMapEncodeTiled(CuMap *map, CuMapType type, unsigned rank, 
     if (rank != 4 || interleave || swizzle != HD_CU_TENSOR_MAP_SWIZZLE_128B || fill) return INVALID;
     for (unsigned i = 0; i < rank; i++)
         if (!dims[i] || !box[i] || box[i] > 256 || steps[i] != 1 || (i && strides[i - 1] % 16)) return INVALID;
-    TensorMap m = {.address = (uint64_t)(uintptr_t)at, .promotion = (uint64_t)promotion};
+    TensorMap m = {.address = (uint64_t)(uintptr_t)at, .promotion = (uint64_t)promotion,
+                   .element = type == HD_CU_TENSOR_MAP_DATA_TYPE_FLOAT32 ? 4 : 2};
     _Static_assert(sizeof m == sizeof *map, "a map of another size");
     memcpy(m.strides, strides, sizeof m.strides);
     memcpy(m.box, box, sizeof m.box);

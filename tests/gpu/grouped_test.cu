@@ -7,7 +7,7 @@
 // written. With an argument also the rates after so many seconds without a pause, of equal and of skewed sizes. Exit 1
 // when something is off.
 #define GW_KERNEL fast
-#define GW_SHARED (4 * (2 + GW_COLS / 64) * 8192 + 64 + 1024)
+#define GW_SHARED (4 * (2 + GW_COLS / 64) * 8192 + 64 + 4 * 8192 + 1024)
 #include "codegen/cuda/templates/common.cu"
 #include "codegen/cuda/templates/grouped_wgmma.cu"
 #define GR_T GW_T
@@ -112,16 +112,18 @@ template <class T> static T *device(size_t n) {
     CU(cudaMalloc(&p, n * sizeof(T)));
     return p;
 }
-static GwMap map_of(void *at, size_t x, size_t y, size_t z) { // as runtime/cuda/maps.c
+static GwMap map_of(void *at, size_t x, size_t y, size_t z, size_t bytes) { // as runtime/cuda/maps.c
     typedef CUresult Encode(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *,
                             const cuuint64_t *, const cuuint32_t *, const cuuint32_t *, CUtensorMapInterleave,
                             CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
     void *encode;
     CU(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &encode, 12000, cudaEnableDefault, NULL));
-    const cuuint64_t dims[] = {x, y, z, 1}, strides[] = {x * 2, x * y * 2, x * y * z * 2};
-    const cuuint32_t box[] = {64, 64, 1, 1}, steps[] = {1, 1, 1, 1};
+    const cuuint64_t dims[] = {x, y, z, 1}, strides[] = {x * bytes, x * y * bytes, x * y * z * bytes};
+    const cuuint32_t box[] = {128 / (cuuint32_t)bytes, 64, 1, 1}, steps[] = {1, 1, 1, 1};
     CUtensorMap map;
-    const CUtensorMapDataType type = is_f16<GW_T> ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+    const CUtensorMapDataType type = bytes == 4     ? CU_TENSOR_MAP_DATA_TYPE_FLOAT32
+                                     : is_f16<GW_T> ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
+                                                    : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
     if (((Encode *)encode)(&map, type, 4, at, dims, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
                            CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
                            CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE)) {
@@ -166,10 +168,12 @@ int main(int argc, char **argv) {
     int *counts = device<int>(GW_GROUPS);
     unsigned long long *n = device<unsigned long long>(1), different;
     Errors *errors = device<Errors>(1), e;
-    const GwMap ma = map_of(a, GW_M, GW_ROWS, 1),
-                mb = GW_GRAD ? map_of(b, GW_N, GW_ROWS, 1)
-                     : GW_TB ? map_of(b, GW_M, GW_N, GW_GROUPS)
-                             : map_of(b, GW_N, GW_M, GW_GROUPS);
+    const GwMap ma = map_of(a, GW_M, GW_ROWS, 1, 2),
+                mb = GW_GRAD ? map_of(b, GW_N, GW_ROWS, 1, 2)
+                     : GW_TB ? map_of(b, GW_M, GW_N, GW_GROUPS, 2)
+                             : map_of(b, GW_N, GW_M, GW_GROUPS, 2),
+                md = GW_GRAD ? map_of(d, GW_N, GW_M, GW_GROUPS, sizeof(GW_OUT))
+                             : map_of(d, GW_N, GW_ROWS, 1, sizeof(GW_OUT));
     CU(cudaFuncSetAttribute(fast, cudaFuncAttributeMaxDynamicSharedMemorySize, GW_SHARED));
     const int across = (GW_N + GW_COLS - 1) / GW_COLS;
     const long long down = GW_GRAD ? (GW_M + 127) / 128 * (long long)GW_GROUPS : GW_ROWS / 128 + GW_GROUPS + 1;
@@ -182,7 +186,7 @@ int main(int argc, char **argv) {
     config.blockDim = dim3(384);
     config.dynamicSmemBytes = GW_SHARED;
     config.attrs = &cluster, config.numAttrs = 1;
-    auto run = [&] { CU(cudaLaunchKernelEx(&config, fast, ma, mb, (const int *)counts, d)); };
+    auto run = [&] { CU(cudaLaunchKernelEx(&config, fast, ma, mb, md, (const int *)counts, d)); };
     bool bad = false;
     double worst = 0, worst64 = 0;
     static const char *const kinds[] = {"equal", "skewed", "one", "every other", "any", "none"};

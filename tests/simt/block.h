@@ -110,7 +110,7 @@ struct Thread {
     bool done = false;
     const char *waits = "";
     u32 wait_at = 0;
-    Groups copies;
+    Groups copies, boxes; // boxes: that leave shared memory
     Witness witness;
 };
 struct Block {

@@ -64,14 +64,24 @@ __device__ void multiply(float (&d)[4]) {
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 __device__ void multiplied() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(0) : "memory"); }
-struct __align__(128) Map { unsigned long long at, promotion, strides[3]; unsigned dims[4], box[4], unused[14]; };
+struct __align__(128) Map {
+    unsigned long long at, promotion, strides[3];
+    unsigned dims[4], box[4], element, unused[13];
+};
 __device__ void fetch(void *to, const void *from, unsigned bar, unsigned rows) { // 8 of the tensor's rows of 128 bytes
-    const Map map = {(unsigned long long)from, 0, {128, 1024, 1024}, {64, rows, 1, 1}, {64, 8, 1, 1}};
+    const Map map = {(unsigned long long)from, 0, {128, 1024, 1024}, {64, rows, 1, 1}, {64, 8, 1, 1}, 2};
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(bar), "r"(1024) : "memory");
     asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes"
                  " [%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(shared_at(to)), "l"(&map), "r"(bar), "r"(0),
                  "r"((int)rows - 8), "r"(0), "r"(0) : "memory");
 }
+__device__ void leave(void *to, void *from, unsigned rows) { // 8 rows, of which the tensor has so many
+    const Map map = {(unsigned long long)to, 0, {128, 1024, 1024}, {32, rows, 1, 1}, {32, 8, 1, 1}, 4};
+    asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, {%1, %2, %3, %4}], [%5];" ::"l"(&map),
+                 "r"(0), "r"(0), "r"(0), "r"(0), "r"(shared_at(from)) : "memory");
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+__device__ void left() { asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(0) : "memory"); }
 """
 USED = "extern __shared__ __align__(1024) unsigned words[]; __shared__ unsigned long long m; float d[4] = {};"
 READY = USED + "if (!threadIdx.x) make(shared_at(&m), 1); fill(); fence(); __syncthreads();"
@@ -198,6 +208,20 @@ CASES = {
         words[5] = 1;
         fetch(words, p, shared_at(&m), 8);
         await(shared_at(&m), 0);""", "which thread 0 stored to"),
+    # one that leaves: words of 4 are swizzled by row, and rows outside of the tensor are left alone
+    "box_out": (1, 32, 1024, USED + """
+        for (int row = 0; row < 8; row++) words[row * 32 + (threadIdx.x ^ row * 4)] = row * 32 + threadIdx.x + 7;
+        fence();
+        __syncwarp();
+        if (!threadIdx.x) { leave(p, words, 7); left(); }""", [*range(7, 7 + 224), *range(224, 256)]),
+    "box_out_without_fence": (1, 1, 1024, USED + "words[5] = 1; leave(p, words, 8); left();",
+                              "which thread 0 stored to"),
+    "box_out_stored_over": (1, 1, 1024, USED + "words[5] = 1; fence(); leave(p, words, 8); words[5] = 2; left();",
+                            "a product reads that is not waited for"),
+    "box_out_never_waited_for": (1, 1, 1024, USED + "words[5] = 1; fence(); leave(p, words, 8);",
+                                 "before its boxes left"),
+    "box_out_outside": (1, 1, 1024, USED + "words[5] = 1; fence(); leave(p + 32, words, 8); left();",
+                        "bytes are written: the nearest"),
     # what is still in use
     "store_after_a_product": (1, 128, 9216, READY + """
         multiply(d);

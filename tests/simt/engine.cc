@@ -216,6 +216,8 @@ extern "C" void simt_thread() {
     }
     for (auto &g : self->copies)
         if (g.some) fail("a thread ended before its copies: cp.async.wait_group is missing");
+    for (auto &g : self->boxes)
+        if (g.some) fail("a thread ended before its boxes left: cp.async.bulk.wait_group is missing");
     for (auto &g : b->warps[(size_t)self->number / 32].products)
         if (g.some) fail("a thread ended before the products of its warp: wgmma.wait_group is missing");
     if (b->alive) switch_away();

@@ -86,6 +86,10 @@ void copies_arrive(u32 barrier); // arrives when all copies of this thread are d
 void copy_box(u32 to, const void *map, int a, int b, int c, int d, u32 barrier);
 // The same to that place of every block of the cluster whose bit is set in `ranks`, and to its mbarrier
 void copy_box_to(u32 to, const void *map, int a, int b, int c, int d, u32 barrier, unsigned ranks);
+// A box that leaves shared memory, in groups of the thread's own
+void box_out(u32 from, const void *map, int a, int b, int c, int d);
+void boxes_commit();
+void boxes_wait(int groups);
 void fence_proxies();
 
 // Order between accesses of several blocks, for races.h

@@ -5,7 +5,6 @@
 #include <stdint.h>
 typedef struct TensorMap {
     uint64_t address, promotion, strides[3]; // bytes
-    uint32_t dims[4], box[4];
-    uint64_t unused[7];
+    uint32_t dims[4], box[4], element, unused[13]; // element: its bytes
 } TensorMap;
 #endif

@@ -92,6 +92,12 @@ PTX ptx_cp_async_bulk_tensor_4d_shared_cluster_global_mbarrier_complete_tx_bytes
     unsigned to, P map, int a, int b, int c, int d, unsigned barrier, unsigned ranks) {
     simt::copy_box_to(to, simt::global(map), a, b, c, d, barrier, ranks);
 }
+template <class P>
+PTX ptx_cp_async_bulk_tensor_4d_global_shared_cta_bulk_group(P map, int a, int b, int c, int d, unsigned from) {
+    simt::box_out(from, simt::global(map), a, b, c, d);
+}
+PTX ptx_cp_async_bulk_commit_group() { simt::boxes_commit(); }
+PTX ptx_cp_async_bulk_wait_group_read(int n) { simt::boxes_wait(n); }
 PTX ptx_mapa_shared_cluster_u32(unsigned &there, unsigned at, unsigned rank) {
     there = simt::cluster_address(at, rank);
 }
@@ -149,6 +155,7 @@ PTX ptx_wgmma_wait_group_sync_aligned(int n) {
 
 PTX ptx_st_shared_b32(unsigned at, unsigned v) { *simt::words<unsigned>(at, 1) = v; }
 PTX ptx_st_shared_f32(unsigned at, float v) { *simt::words<float>(at, 1) = v; }
+PTX ptx_st_shared_v2_f32(unsigned at, float a, float b) { *simt::words<float2>(at, 2) = make_float2(a, b); }
 PTX ptx_st_shared_v4_f32(unsigned at, float a, float b, float c, float d) {
     *simt::words<float4>(at, 4) = make_float4(a, b, c, d);
 }

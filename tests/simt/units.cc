@@ -133,65 +133,75 @@ void copy(u32 to, const char *from, int n, int read) {
     add(self->copies, b);
 }
 
-// A box of a tensor of 4 dimensions, with a swizzle of 128 bytes; zeroes outside the tensor.
+// A box of a tensor of 4 dimensions, with a swizzle of 128 bytes; zeroes outside the tensor, of which nothing is written.
 namespace {
 u32 swizzled(u32 address) { return address ^ (address >> 7 & 7) << 4; }
 
 struct Box : Beside {
     TensorMap map;
     int at[4];
-    u32 to, barrier;
+    u32 to, barrier; // to: in shared memory
     Block *block;
     Errand errand;
     // Each 16 bytes: where they belong, and the place in the box of the first element.
     template <class F> void pieces(F f) const {
-        const u32 row = map.box[0] * 2;
+        const u32 e = map.element, row = map.box[0] * e;
         u32 n = 0, c[4];
         for (c[3] = 0; c[3] < map.box[3]; c[3]++)
             for (c[2] = 0; c[2] < map.box[2]; c[2]++)
                 for (c[1] = 0; c[1] < map.box[1]; c[1]++, n++)
-                    for (c[0] = 0; c[0] < map.box[0]; c[0] += 8) f(swizzled(to + n * row + c[0] * 2), c);
+                    for (c[0] = 0; c[0] < map.box[0]; c[0] += 16 / e) f(swizzled(to + n * row + c[0] * e), c);
     }
     void work() override {
         pieces([this](u32 address, const u32 *c) {
-            uint16_t v[8] = {};
-            load(c, v, false);
+            char v[16] = {};
+            move(c, v, false, false);
             memcpy(shared_of(block, address, 16), v, 16);
             copy_ends(block, address / GRANULE);
         });
-        phases_complete(block, barrier, (int)(map.box[0] * map.box[1] * map.box[2] * map.box[3] * 2), errand);
+        phases_complete(block, barrier, (int)(map.box[0] * map.box[1] * map.box[2] * map.box[3] * map.element),
+                        errand);
     }
-    void load(const u32 c[4], uint16_t v[8], bool touches) const {
+    // What of these 16 bytes is inside the tensor, from there or to there.
+    void move(const u32 c[4], char v[16], bool out, bool touches) const {
         u64 offset = 0;
         for (int i = 1; i < 4; i++) {
             const long x = (long)at[i] + c[i];
             if (x < 0 || (u64)x >= map.dims[i]) return;
             offset += (u64)x * map.strides[i - 1];
         }
-        const long first = (long)at[0] + c[0], low = std::max(0l, -first);
-        const long high = std::min(8l, (long)map.dims[0] - first);
+        const long e = map.element, first = (long)at[0] + c[0], low = std::max(0l, -first);
+        const long high = std::min(16 / e, (long)map.dims[0] - first);
         if (low >= high) return;
-        const char *p = (const char *)(uintptr_t)map.address + offset + (first + low) * 2;
-        if (touches) touch(p, (size_t)(high - low) * 2, false);
-        memcpy(v + low, p, (size_t)(high - low) * 2);
+        char *p = (char *)(uintptr_t)map.address + offset + (first + low) * e;
+        if (touches) touch(p, (size_t)((high - low) * e), out);
+        else if (out) memcpy(p, v + low * e, (size_t)((high - low) * e));
+        else memcpy(v + low * e, p, (size_t)((high - low) * e));
     }
 };
+struct BoxOut : Box {
+    void work() override {
+        pieces([this](u32 address, const u32 *c) { move(c, shared_of(block, address, 16), true, false); });
+    }
+};
+template <class B> void describe(B *x, Block *block, u32 shared, const void *map, int a, int b, int c, int d) {
+    memcpy(&x->map, map, sizeof x->map);
+    x->at[0] = a, x->at[1] = b, x->at[2] = c, x->at[3] = d;
+    x->to = shared;
+    x->block = block;
+    if (shared % 128) fail("a copy of a box with shared memory at %u", shared);
+    if (x->map.box[0] * x->map.element % 16) fail("a box of rows of %u elements", x->map.box[0]);
+}
 } // namespace
 
 static void copy_box_of(Block *target, u32 to, const void *map, int a, int b, int c, int d, u32 barrier) {
     Box *x = new Box;
-    memcpy(&x->map, map, sizeof x->map);
-    x->at[0] = a, x->at[1] = b, x->at[2] = c, x->at[3] = d;
-    x->to = to;
+    describe(x, target, to, map, a, b, c, d);
     x->barrier = barrier;
-    x->block = target;
-    if (to % 128) fail("a copy of a box to shared memory at %u", to);
-    if (x->map.box[0] % 8) fail("a box of rows of %u elements", x->map.box[0]);
     if (races) races_begin(x->errand = races_copy(barrier), false);
     x->pieces([x](u32 address, const u32 *from) {
         char *p = shared_of(x->block, address, 16);
-        uint16_t v[8];
-        x->load(from, v, true);
+        x->move(from, nullptr, false, true);
         if (races) races_touch(p, 16, true, nullptr);
         box_writes(x->block, address / GRANULE, self->fenced);
     });
@@ -206,6 +216,23 @@ void copy_box_to(u32 to, const void *map, int a, int b, int c, int d, u32 barrie
     for (u32 rank = 0; ranks >> rank; rank++)
         if (ranks >> rank & 1) copy_box_of(peer(rank), to, map, a, b, c, d, barrier);
 }
+
+void box_out(u32 from, const void *map, int a, int b, int c, int d) {
+    BoxOut x;
+    describe(&x, self->block, from, map, a, b, c, d);
+    Group &g = self->boxes.open();
+    if (races) races_begin(g.last = races_copy(), false);
+    x.pieces([&](u32 address, const u32 *to) {
+        if (races) races_touch(shared_at(address, 16), 16, false, nullptr);
+        x.move(to, nullptr, true, true);
+        product_reads(self->block, address / GRANULE, self->fenced);
+        g.reading.push_back((uint16_t)(address / GRANULE));
+    });
+    if (races) races_end();
+    add(self->boxes, x);
+}
+void boxes_commit() { self->boxes.commit(); }
+void boxes_wait(int groups) { wait_groups(self->boxes, groups, 1); }
 
 // --- matrices of 8 x 8 elements of 16 bits: lane 8 * m + r gives the address of row r of matrix m
 

@@ -7,6 +7,8 @@
 // A cluster of two blocks takes two tiles at once, one below the other, and copies the second operand's once for both;
 // where a group has an odd number of tiles of rows, the last ones are taken side by side, and the first operand's rows
 // are copied once. A box of a map is 64 rows of 128 bytes, swizzled: 8 KiB. Elements outside of an operand are zeroes.
+// Results leave as such boxes, too, while the next tile is multiplied. Where the rows of a group end inside of a tile,
+// threads store them.
 // Written before this text:
 //   GW_KERNEL            name
 //   GW_T, GW_OUT         types of the operands, of the result
@@ -20,9 +22,10 @@
 #ifndef GW_ONCE
 #define GW_ONCE
 typedef unsigned int u32;
-enum { GW_BOX = 8192, GW_STAGES = 4, GW_TILE = 128, GW_TALL = 8 }; // GW_TALL: pairs of tiles before the next column
+// LEAVING: boxes of results; TALL: pairs of tiles before the next column
+enum { GW_BOX = 8192, GW_STAGES = 4, GW_LEAVING = 4, GW_TILE = 128, GW_TALL = 8 };
 
-struct __align__(128) GwMap { unsigned char byte[128]; }; // a tensor map: of rows of 64 elements
+struct __align__(128) GwMap { unsigned char byte[128]; }; // a tensor map: of rows of 128 bytes
 
 __device__ __forceinline__ u32 gw_shared(const void *p) { return (u32)__cvta_generic_to_shared(p); }
 
@@ -67,6 +70,18 @@ __device__ __forceinline__ void gw_both(u32 to, const GwMap &map, int x, int y, 
                  " [%0], [%1, {%3, %4, %5, %6}], [%2], %7;" ::"r"(to), "l"(&map), "r"(full), "r"(x), "r"(y), "r"(z),
                  "r"(0), "h"((unsigned short)3)
                  : "memory");
+}
+
+// --- boxes of results on their way out, in groups of one
+
+__device__ __forceinline__ void gw_leave(const GwMap &map, int x, int y, int z, u32 from) {
+    asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, {%1, %2, %3, %4}], [%5];" ::"l"(&map),
+                 "r"(x), "r"(y), "r"(z), "r"(0), "r"(from)
+                 : "memory");
+}
+__device__ __forceinline__ void gw_close(void) { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+template <int N> __device__ __forceinline__ void gw_left(void) { // all but the last N have been read
+    asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(N) : "memory");
 }
 
 // --- wgmma: d (64 x 2 N) += a (64 x 16) b (16 x 2 N), from shared memory through descriptors: swizzle of 128 bytes,
@@ -155,11 +170,44 @@ template <int N, class T> __device__ __forceinline__ void gw_put(T *to, const fl
     }
 }
 
+// Columns `from` on of 64 rows, as many as are 128 bytes, into a box. row: the first one of a thread. Of f32, odd rows
+// store pieces of 32 bytes the other way round, so that neighbouring rows reach other banks.
+template <int N> __device__ __forceinline__ void gw_box(u32 box, const float (&d)[N], int from, int row, float) {
+    const int t = threadIdx.x & 3, odd = row & 1;
+#pragma unroll
+    for (int i = 0; i < 4; i++) { // halves of 8 rows, pairs of pieces of 8 columns
+        const int half = i / 2, p = from / 8 + i % 2, q = p + 2, at = row + 8 * half;
+        const float p0 = d[4 * p + 2 * half], p1 = d[4 * p + 2 * half + 1];
+        const float q0 = d[4 * q + 2 * half], q1 = d[4 * q + 2 * half + 1];
+        const int one = 2 * (i % 2 + 2 * odd) + t / 2, two = one ^ 4;
+        const u32 to = box + at * 128 + t % 2 * 8;
+        asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(to + (one ^ at & 7) * 16), "f"(odd ? q0 : p0),
+                     "f"(odd ? q1 : p1)
+                     : "memory");
+        asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(to + (two ^ at & 7) * 16), "f"(odd ? p0 : q0),
+                     "f"(odd ? p1 : q1)
+                     : "memory");
+    }
+}
+template <int N, class T> __device__ __forceinline__ void gw_box(u32 box, const float (&d)[N], int from, int row, T) {
+#pragma unroll
+    for (int i = 0; i < 16; i++) { // halves of 8 rows, pieces of 8 columns
+        const int half = i / 8, p = from / 8 + i % 8, at = row + 8 * half;
+        const float x[2] = {d[4 * p + 2 * half], d[4 * p + 2 * half + 1]};
+        u32 w;
+        Pack<T, 2>::put(&w, x);
+        asm volatile("st.shared.b32 [%0], %1;" ::"r"(box + at * 128 + (i % 8 ^ at & 7) * 16 + (threadIdx.x & 3) * 4),
+                     "r"(w)
+                     : "memory");
+    }
+}
+
 // A kernel's shape. GRAD, TB, COLS: as GW_GRAD, GW_TB, GW_COLS.
 template <class T, class OUT, i64 ROWS, int GROUPS, i64 M, i64 N, bool TB, bool GRAD, int COLS> struct GwProduct {
     static const bool A_DEEP = GRAD, B_DEEP = GRAD || !TB; // rows lie along the sum
     static const int STAGE = (GW_TILE / 64 + COLS / 64) * GW_BOX;
-    static const int FULL = GW_STAGES * STAGE, EMPTY = FULL + 8 * GW_STAGES, BYTES = EMPTY + 8 * GW_STAGES + 1024;
+    static const int LEAVING = GW_STAGES * STAGE, FULL = LEAVING + GW_LEAVING * GW_BOX, EMPTY = FULL + 8 * GW_STAGES,
+                     BYTES = EMPTY + 8 * GW_STAGES + 1024;
     static const int ACROSS = (int)((N + COLS - 1) / COLS); // tiles
 
     const int *counts;
@@ -244,7 +292,24 @@ template <class T, class OUT, i64 ROWS, int GROUPS, i64 M, i64 N, bool TB, bool 
         const u32 lane = threadIdx.x & 31;
         if (lane < 2) gw_arrive(ring + EMPTY + 8 * s, lane);
     }
-    __device__ __forceinline__ void work(int team, OUT *out) {
+    // The team's 64 rows; each of its two boxes is written when the copy before the last one has read it.
+    __device__ __forceinline__ void leave(int team, const float (&d)[COLS / 2], const GwMap &map) const {
+        const int wide = 128 / (int)sizeof(OUT), mine = (threadIdx.x & 127) / 32 * 16 + ((threadIdx.x & 31) >> 2);
+        const bool copies = (threadIdx.x & 127) == 0;
+#pragma unroll
+        for (int i = 0; i < COLS / wide; i++) {
+            const u32 box = ring + LEAVING + (team * 2 + i % 2) * GW_BOX;
+            if (copies) gw_left<1>();
+            asm volatile("bar.sync %0, %1;" ::"r"(2 + team), "r"(128) : "memory");
+            gw_box(box, d, i * wide, mine, OUT());
+            asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+            asm volatile("bar.sync %0, %1;" ::"r"(2 + team), "r"(128) : "memory");
+            const int x = col + i * wide, y = row + team * 64;
+            if (copies && x < N && (!GRAD || y < M)) gw_leave(map, x, GRAD ? y : (int)first + y, GRAD ? group : 0, box);
+            if (copies) gw_close();
+        }
+    }
+    __device__ __forceinline__ void work(int team, OUT *out, const GwMap &map) {
         u32 n = 0;
         float d[COLS / 2];
         const int mine = team * 64 + (threadIdx.x & 127) / 32 * 16 + ((threadIdx.x & 31) >> 2); // and 8 further down
@@ -270,15 +335,19 @@ template <class T, class OUT, i64 ROWS, int GROUPS, i64 M, i64 N, bool TB, bool 
             gw_finish<0>();
             gw_hold(d);
             if (many) release((n - 1) % GW_STAGES);
-            const i64 above = GRAD ? (i64)group * M : first, end = GRAD ? M : rows;
+            if (GRAD || row + GW_TILE <= rows) {
+                leave(team, d, map);
+                continue;
+            }
 #pragma unroll
-            for (int half = 0; half < 2; half++) {
+            for (int half = 0; half < 2; half++) { // rows behind those of the group are others'
                 const int r = row + mine + 8 * half;
-                gw_put(out + (above + r) * N, d, half, col, (int)N, r < end);
+                gw_put(out + (first + r) * N, d, half, col, (int)N, r < rows);
             }
         }
+        if ((threadIdx.x & 127) == 0) gw_left<0>();
     }
-    __device__ __forceinline__ void run(const GwMap &a, const GwMap &b, OUT *out, u32 space) {
+    __device__ __forceinline__ void run(const GwMap &a, const GwMap &b, const GwMap &d, OUT *out, u32 space) {
         ring = space + 1023 & ~1023u;
         rank = gw_rank();
         start();
@@ -297,7 +366,7 @@ template <class T, class OUT, i64 ROWS, int GROUPS, i64 M, i64 N, bool TB, bool 
         } else {
             asm volatile("setmaxnreg.inc.sync.aligned.u32 224;");
             // the same number in every thread of a warp, which ptxas wants to know
-            work(__shfl_sync(~0u, (int)threadIdx.x / 128 - 1, 0), out);
+            work(__shfl_sync(~0u, (int)threadIdx.x / 128 - 1, 0), out, d);
         }
         __syncwarp();
         gw_meet(); // no block ends while the other one may still reach its memory
@@ -306,12 +375,13 @@ template <class T, class OUT, i64 ROWS, int GROUPS, i64 M, i64 N, bool TB, bool 
 #endif
 
 extern "C" __global__ void __launch_bounds__(384, 1)
-    GW_KERNEL(const __grid_constant__ GwMap a, const __grid_constant__ GwMap b, const int *counts, GW_OUT *d) {
+    GW_KERNEL(const __grid_constant__ GwMap a, const __grid_constant__ GwMap b, const __grid_constant__ GwMap boxes,
+              const int *counts, GW_OUT *d) {
     enter();
     typedef GwProduct<GW_T, GW_OUT, GW_ROWS, GW_GROUPS, GW_M, GW_N, GW_TB, GW_GRAD, GW_COLS> Shape;
     static_assert(Shape::BYTES == GW_SHARED, "shared memory");
     extern __shared__ __align__(16) unsigned char gw_space[];
     Shape s;
     s.counts = counts;
-    s.run(a, b, d, gw_shared(gw_space));
+    s.run(a, b, boxes, d, gw_shared(gw_space));
 }
