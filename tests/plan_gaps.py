@@ -24,6 +24,15 @@ SHARDED += [("gpt2", GPT3)]
 BARE = {"train.batch": 1, "schedule.recompute": "Block"}
 
 
+# Published stacks of layers that differ in size (examples/hybrid/README.md)
+NEMOTRON_H = {"pattern": "M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M-", "vocab": 131072, "width": 64,
+              "state": 128, "groups": 8, "heads": 32, "kv_heads": 8, "head": 128}
+HYBRIDS = [{"pattern": "M" * 24, "vocab": 50288, "dim": 768, "states": 24, "width": 64, "state": 128, "tied": 1},
+           dict(NEMOTRON_H, dim=3072, states=112, hidden=12288), dict(NEMOTRON_H, dim=4096, states=128, hidden=21504),
+           dict(NEMOTRON_H, pattern="MEMEM*E" * 5 + "MEMEMEM*EMEMEMEME", dim=2688, states=64, kv_heads=2, experts=128,
+                active=6, inner=1856, shared=3712)]
+
+
 def gap(heddlec, source, example, settings, target):
     """(what was compiled, its gap, what went wrong or None)"""
     command = [heddlec, f"{source}/examples/{example}/{example}.hd", "--emit=plan", f"--target={target}",
@@ -68,9 +77,16 @@ def grid_of_many():
                            "schedule.live_grads": max(depth, 1)}, "cuda"
 
 
+def grid_of_hybrids():
+    for shape, prefetch in itertools.product(HYBRIDS, range(4)):
+        settings = {"schedule.fsdp": "zero3", "schedule.mesh.shard": 8, "schedule.fsdp.prefetch": prefetch,
+                    "seq": 4096, "train.batch": 1}
+        yield "hybrid", dict(shape, **settings), "cuda"
+
+
 def main():
     heddlec, source = sys.argv[1:3]
-    grid = part.of([*grid_of_one(), *grid_of_many()])
+    grid = part.of([*grid_of_one(), *grid_of_many(), *grid_of_hybrids()])
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         results = list(pool.map(lambda row: gap(heddlec, source, *row), grid))
     failed = 0

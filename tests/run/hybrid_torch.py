@@ -2,9 +2,9 @@
 """examples/hybrid and examples/mtp against models of PyTorch's own operations, from the same weights.
 Usage: hybrid_torch.py ROOT HEDDLEC. Needs torch; without it, it says so and exits with 77.
 
-A hybrid of mixers, attention and MLPs, a Mamba-2 with tied embeddings, and a decoder that predicts three tokens: each
-trains 50 steps in f32 and follows PyTorch's autograd and AdamW within 1e-4. A state space is the plain recurrence
-there.
+A hybrid of mixers, attention and MLPs, one with experts, a Mamba-2 with tied embeddings, and a decoder that predicts
+three tokens: each trains 50 steps in f32 and follows PyTorch's autograd and AdamW within 1e-4. A state space is the
+plain recurrence there.
 """
 import json
 import math
@@ -28,6 +28,7 @@ STEPS, WINDOWS, LR = 50, 4, 1e-3
 HYBRID = {"vocab": 80, "dim": 32, "seq": 24, "states": 4, "width": 16, "state": 12, "groups": 2, "chunk": 8, "heads": 4,
           "kv_heads": 2, "head": 8, "hidden": 64}
 MODELS = {"hybrid": ("hybrid", dict(HYBRID, pattern="M-M*-")),
+          "experts": ("hybrid", dict(HYBRID, pattern="ME*E", experts=6, active=2, inner=16, shared=24)),
           "mamba": ("hybrid", dict(HYBRID, pattern="MMMM", tied=1, groups=1)),
           "mtp": ("mtp", {"vocab": 80, "dim": 32, "seq": 24, "layers": 2, "heads": 4, "hidden": 64, "depth": 2,
                           "weight": 0.3})}
@@ -66,6 +67,22 @@ def heads_of(x, n):
     return x.unflatten(-1, (n, -1)).transpose(1, 2)
 
 
+def mlp(x, w, at=""):
+    return F.linear(F.relu(F.linear(x, w(f"{at}up.weight"))).square(), w(f"{at}down.weight"))
+
+
+def experts(x, w, s):
+    """Every expert sees every token; those that are not chosen count 0. The bias waits for the end of the step."""
+    score = torch.sigmoid(F.linear(x, w("router")))
+    chosen = (score + w("bias")).topk(s["active"], -1).indices
+    gate = torch.zeros_like(score).scatter(-1, chosen, score.gather(-1, chosen))
+    gate = 2.5 * gate / (gate.sum(-1, keepdim=True) + 1e-20)
+    each = F.relu(torch.einsum("btd,eid->btei", x, w("up"))).square()
+    load = F.one_hot(chosen, s["experts"]).sum((0, 1, 2))
+    s["later"].append((w("bias"), 0.001 * torch.sign((load.sum() - s["experts"] * load).float())))
+    return mlp(x, w, "always.") + torch.einsum("btei,edi,bte->btd", each, w("down"), gate)
+
+
 def hybrid(w, tokens, targets, s):
     x = w["embed.weight"][tokens]
     for i, kind in enumerate(s["pattern"]):
@@ -78,7 +95,7 @@ def hybrid(w, tokens, targets, s):
             y = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
             y = F.linear(y, own("o.weight"))
         else:
-            y = F.linear(F.relu(F.linear(y, own("up.weight"))).square(), own("down.weight"))
+            y = experts(y, own, s) if kind == "E" else mlp(y, own)
         x = x + y
     logits = F.linear(norm(x, w["norm.weight"]), w["embed.weight" if s.get("tied") else "head_out.weight"])
     return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
@@ -118,15 +135,20 @@ def mtp(w, tokens, targets, s):
 
 def torch_losses(model, w, x, y, s, decays):
     """Steps of PyTorch from weights w; every step sees all windows, clips to 1 and decays what Heddle decays."""
-    w = {name: t.clone().requires_grad_() for name, t in w.items()}
-    groups = [{"params": [t for name, t in w.items() if decays(name, t) == d], "weight_decay": 0.1 * d} for d in (0, 1)]
+    w = {name: t.clone().requires_grad_(not name.endswith("mixer.bias")) for name, t in w.items()}
+    trained = {name: t for name, t in w.items() if t.requires_grad}
+    groups = [{"params": [t for name, t in trained.items() if decays(name, t) == d], "weight_decay": 0.1 * d}
+              for d in (0, 1)]
     optimizer, losses = torch.optim.AdamW(groups, lr=LR, betas=(0.9, 0.95), eps=1e-8), []
     for _ in range(STEPS):
         optimizer.zero_grad()
+        s["later"] = []
         loss = model(w, x, y, s)
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(w.values(), 1.0)
+        torch.nn.utils.clip_grad_norm_(trained.values(), 1.0)
         optimizer.step()
+        for bias, by in s["later"]:
+            bias += by
         losses.append(loss.item())
     return losses
 
