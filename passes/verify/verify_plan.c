@@ -239,6 +239,7 @@ Findings hd_check_plan(const Module *m, Arena *a, Findings *unproved) {
     if (!c.found.n) hd_check_writes(&c);
     if (!c.found.n) hd_check_sizes(&c);
     judge_probes(&c, !c.found.n && hd_check_program(&c)); // relies on all that is proved of buffers and steps
+    for (int i = 0; !c.shared && i < c.unshared.n; i++) hd_push(a, &c.unproved, c.unshared.at[i]);
     if (unproved) *unproved = c.unproved;
     return c.found;
 }

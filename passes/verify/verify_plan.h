@@ -30,6 +30,8 @@ typedef struct {
     const Module *m;
     Arena *a;
     Findings found, unproved;
+    Findings unshared; // stores of a loss that no probe compares with @eval's; proved where `shared`
+    bool shared;       // the terms of the loss are those of @eval's, by the share of a micro-batch (values/program.c)
     Findings probed; // what a probe of the loss refutes (values/scale.c): wrong, unless the values are proved
     int64_t bytes[N_SPACES], persistent[N_SPACES]; // of the arenas
     int64_t guard;                                 // bytes of a storage before and after it; 0: none

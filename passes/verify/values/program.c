@@ -225,6 +225,7 @@ typedef struct {
     TermWalk w;
     const TermSet *known; // terms of the model; NULL: none are known
     bool all_known;       // those of the gradients are among them
+    const Term *loss[2];  // that a micro-batch keeps, that @eval keeps; NULL: not compared
     int64_t ranks;
 } Compare;
 
@@ -310,6 +311,7 @@ static bool compare_number(Compare *x, int number, const char *said) {
     for (int i = 0; i < kept->n; i++) {
         if (kept->at[i].number != number) continue;
         if (!n++) {
+            if (!number) x->loss[hd_kind(&x->w.f->attrs) == KIND_EVAL] = kept->at[i].term;
             if (!strcmp(hd_term_hash_text(x->c->a, kept->at[i].term->hash), said)) continue;
             other_program(x, kept->at[i].by, kept->at[i].by->span,
                           hd_sprintf(x->c->a, "keeps another %s than the model's", what), false);
@@ -464,6 +466,15 @@ static bool is_edited(const Module *m) {
     return !strncmp(hd_word(hd_settings(m, "model"), A_FINGERPRINT, ""), "edited", 6);
 }
 
+// The loss of one micro-batch is its share of what @eval keeps, term by term.
+static bool is_share(const Compare *x) {
+    const int64_t n = hd_int(hd_settings(x->c->m, "train"), A_MICRO, 1);
+    const Term *whole = x->loss[1];
+    if (!x->loss[0] || !whole) return false;
+    if (n > 1) whole = hd_term_stored(&x->w.t, product_with(&x->w, whole, 1.0 / (double)n), TY_F32);
+    return hd_term_same(x->loss[0]->hash, whole->hash);
+}
+
 bool hd_check_program(PlanCheck *c) {
     Compare x = {.c = c, .is = hd_program(c->m), .ranks = c->ranks};
     x.known = c->m->cx->model_terms;
@@ -491,5 +502,6 @@ bool hd_check_program(PlanCheck *c) {
     if (wrong) compare_again(&x, right);
     else compare_updates(&x);
     c->f = NULL;
+    c->shared = !c->found.n && is_share(&x);
     return !c->found.n;
 }

@@ -1,9 +1,10 @@
 // Scales: the loss that is stored is scaled like the loss whose gradient is computed, and the mean over ranks is taken
 // once [V21]. The loss depends on leaves: every cross_entropy, product and weight that its launches read. The gradient
 // that begins at each leaf must be the derivative of the stored loss, found by a probe (probe.h) that changes one leaf.
-// @eval, which stores the whole loss, shows whether each micro-batch stores its part of it. A plan that a probe refutes
-// is wrong unless the values of the plan are proved (program.c). Where one number a value is not enough, as after a
-// softmax or a norm, the probe is mixed. The report lists what cannot be followed even then, such as attention.
+// @eval, which stores the whole loss, shows whether each micro-batch stores its part of it; where no probe can compare
+// the two, as with rows that a router chooses, their terms do (program.c). A plan that a probe refutes is wrong unless
+// the values of the plan are proved (program.c). Where one number a value is not enough, as after a softmax or a norm,
+// the probe is mixed. The report lists what cannot be followed even then, such as attention.
 #include "passes/settings.h"
 #include "passes/verify/values/probe.h"
 #include <math.h>
@@ -409,6 +410,14 @@ static bool same_leaves(PlanCheck *c, const KeptLoss *a, const KeptLoss *b) {
     return a->n == b->n;
 }
 
+static void leave_to_terms(PlanCheck *c, const Op *store) {
+    const Findings unproved = c->unproved;
+    c->unproved = c->unshared;
+    hd_plan_unproved(c, store, "stores a loss that cannot be compared with what @eval stores");
+    c->unshared = c->unproved;
+    c->unproved = unproved;
+}
+
 // The loss of one micro-batch, times their number in a step, is the loss that @eval stores for the same numbers.
 static void check_share(PlanCheck *c, const KeptLoss *micro, const KeptLoss *eval) {
     int64_t n = hd_int(hd_settings(c->m, "train"), A_MICRO, 1);
@@ -419,7 +428,7 @@ static void check_share(PlanCheck *c, const KeptLoss *micro, const KeptLoss *eva
     if (!same && micro->rows && eval->rows)
         check_share(c, micro->rows, eval->rows);
     else if (!same || !known)
-        hd_plan_unproved(c, store, "stores a loss that cannot be compared with what @eval stores");
+        leave_to_terms(c, store);
     else if (!agree(micro->loss * (double)n, eval->loss, v, v)) {
         const int found = c->found.n;
         hd_plan_wrong(
