@@ -3,6 +3,7 @@
 // writes, and only where a product or another op that is no row kernel reads it.
 #include "passes/analysis/recompute_costs.h"
 #include "ir/machine/cost.h"
+#include "ir/mesh.h"
 
 enum { FUSED_SHARE = 16 }; // of its bytes that an op in another op's kernel is taken to cost
 static const double nominal_bytes = 3e12, nominal_flops = 6e14; // a second
@@ -18,6 +19,12 @@ static bool is_forward(const Op *o) { return !hd_has(&o->attrs, A_BWD); }
 
 static bool is_pointwise(const Op *o) {
     return hd_op_is(o, TRAIT_SCALAR) || o->kind == OP_BROADCAST;
+}
+
+bool hd_recompute_possible(const Op *o) {
+    if (hd_op_is(o, TRAIT_PURE)) return true;
+    const Symbol *comm = o->kind == OP_ALL_GATHER && o->n_in == 1 && o->n_out == 1 ? hd_named(o, A_COMM) : NULL;
+    return comm && !(hd_axes(&comm->attrs, A_OVER) & HD_DATA_AXES); // a value, from ranks that share it
 }
 
 bool hd_recompute_cheap(const Op *o) {

@@ -20,6 +20,7 @@ Costs hd_recompute_costs(const Func *f, const bool *may, bool dear, Arena *a);
 bool *hd_recompute_waiting(const Costs *c, const bool *again);
 double hd_recompute_kept(const Costs *c, const bool *again);
 bool hd_read_backward(const Uses *uses, const Value *v); // by some op of the backward pass
+bool hd_recompute_possible(const Op *o); // it has no effect but its results
 bool hd_recompute_cheap(const Op *o); // its time is that of its memory traffic
 bool hd_has_backward(const Func *f);
 #endif

@@ -22,7 +22,7 @@ bool *hd_recompute_open(Func *f, bool dear, Arena *a) {
     bool *may = HD_NEWN(a, bool, f->n_ops + 1);
     for (const Op *o = f->first; o; o = o->next) {
         const char *path = o->loc.path;
-        may[o->id] = hd_op_is(o, TRAIT_PURE) && (dear || hd_recompute_cheap(o));
+        may[o->id] = hd_recompute_possible(o) && (dear || hd_recompute_cheap(o));
         may[o->id] &= !path || (!hd_place_of(&kept, path, NULL) && !hd_place_of(&offloaded, path, NULL));
         for (int i = 0; i < o->n_in && !hd_has(&o->attrs, A_BWD); i++)
             if (o->in[i]->def && region[o->in[i]->def->id] != region[o->id]) may[o->in[i]->def->id] = false;

@@ -43,7 +43,7 @@ static bool is_storage(const Op *o) {
 // An op in a place of the list, unless a place of another list is inside that one and around the op. A place that is
 // recomputed and offloaded is recomputed, and offload takes what is kept of it.
 static const char *region_of(Recompute *s, const Op *o) {
-    if (hd_has(&o->attrs, A_BWD) || !hd_op_is(o, TRAIT_PURE) || !o->loc.path) return NULL;
+    if (hd_has(&o->attrs, A_BWD) || !hd_recompute_possible(o) || !o->loc.path) return NULL;
     if (hd_op_info(o->kind)->chosen) return NULL; // one expert more or less would be another function
     int widest = 0, depth = hd_place_of(&s->listed, o->loc.path, &widest);
     bool other = hd_place_of(&s->kept_list, o->loc.path, NULL) > depth ||
