@@ -427,7 +427,7 @@ static void put_turned(Emit *e, Out *t, const Turned *m, bool wide, const char *
 const char *hd_emit_turn(Emit *e, const Op *o, bool wide, const char *more) {
     const Op *turn = hd_optimizer_turn(hd_update_kernel(o));
     const Symbol *part = hd_named(o, A_MASTER_WEIGHTS);
-    const TurnedSpace s = hd_turned_space(o, wide);
+    const TurnedSpace s = hd_turned_space(o, !wide);
     const Turned *list;
     const int n = hd_turned(o, e->a, &list);
     DType d = TY_F32;
@@ -436,7 +436,8 @@ const char *hd_emit_turn(Emit *e, const Op *o, bool wide, const char *more) {
     hd_printf(&t, "&(const HdTurn){.split = %u, .dtype = %s, .n = %d, .list = (const HdTurned[]){",
               hd_axes(&part->attrs, A_SPLIT), hd_emit_dtype(d), n);
     for (int i = 0; i < n; i++) put_turned(e, &t, &list[i], wide, hd_emit_dtype(d));
-    hd_printf(&t, "%s}, .x = %lld, .g = %lld, .h = %lld, .sums = %lld, .all = %lld%s}", n ? "" : "{0}", ll(s.x),
-              ll(s.g), ll(s.h), ll(s.sums), ll(s.all), more);
+    hd_printf(&t, "%s}, .x = %lld, .g = %lld, .h = %lld, .sums = %lld, .offered = %lld, .lanes = %d, .lane = %lld%s}",
+              n ? "" : "{0}", ll(s.x), ll(s.g), ll(s.h), ll(s.sums), ll(s.offered), s.lanes, ll(s.lane), more);
+    if (s.lanes > e->lanes) e->lanes = s.lanes;
     return t.text;
 }

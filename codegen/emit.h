@@ -40,6 +40,7 @@ struct Emit {
     VEC(const char *) streams; // names, by index
     VEC(const char *) regions; // likewise: capture regions
     int n_events;
+    int lanes; // HdProgram.lanes
     const char **kernel_names; // by position of the kernel function in the module
     void *state;               // the target's own
     bool failed;

@@ -482,6 +482,7 @@ static void put_program(Emit *e, int n_params, int n_buckets, int n_states, int 
               e->gemms.n ? "gemms" : "0");
     hd_printf(o, "    .n_streams = (int)(sizeof streams / sizeof *streams), .n_events = %d, .n_attentions = %d,\n",
               e->n_events, e->attentions.n);
+    if (e->lanes > 1) hd_printf(o, "    .lanes = %d,\n", e->lanes);
     if (computing(e)) hd_printf(o, "    .computing = 0x%x,\n", computing(e));
     hd_printf(o, "    .streams = streams, .attentions = %s, .n_regions = %d, .regions = %s,\n};\n\n",
               e->attentions.n ? "attentions" : "0", e->regions.n, e->regions.n ? "regions" : "0");

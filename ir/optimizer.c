@@ -42,32 +42,47 @@ int hd_turned(const Op *o, Arena *a, const Turned **list) {
     return found.n;
 }
 
+// As many as the matrices that a rank has most of, up to 4, unless a product of one alone fills a GPU.
+static int lanes(const Turned *list, int n, int64_t least) {
+    int most = 1;
+    for (int i = 0; i < n && least <= 1024; i++) {
+        int mine = 0;
+        for (int k = 0; k < n; k++) mine += list[k].rank == list[i].rank;
+        if (mine > most) most = mine;
+    }
+    return most < 4 ? most : 4;
+}
+
 static int64_t place(TurnedSpace *s, int64_t bytes) {
     const int64_t at = s->all;
     s->all = hd_align(at + bytes);
     return at;
 }
 
-TurnedSpace hd_turned_space(const Op *o, bool wide) {
+TurnedSpace hd_turned_space(const Op *o, bool cuda) {
     const Op *turn = hd_optimizer_turn(hd_update_kernel(o));
     TurnedSpace s = {0};
     if (!turn) return s;
     Arena *a = hd_arena_new();
     const Turned *list;
     const int n = hd_turned(o, a, &list);
-    int64_t whole = 0, square = 0;
+    int64_t whole = 0, least = 0;
     for (int i = 0; i < n; i++) {
-        const int64_t r = list[i].rows, c = list[i].cols, least = r < c ? r : c;
+        const int64_t r = list[i].rows, c = list[i].cols, smaller = r < c ? r : c;
         if (r * c > whole) whole = r * c;
-        if (least * least > square) square = least * least;
+        if (smaller > least) least = smaller;
     }
+    s.lanes = cuda ? lanes(list, n, least) : 1;
     hd_arena_free(a);
-    const int64_t bytes = !wide && !strcmp(hd_word(&turn->attrs, A_OUT, ""), "bf16") ? 2 : 4;
+    const int64_t bytes = cuda && !strcmp(hd_word(&turn->attrs, A_OUT, ""), "bf16") ? 2 : 4;
     place(&s, bytes * hd_type_count(hd_named(o, A_MASTER_WEIGHTS)->type));
     s.x = place(&s, bytes * whole);
-    s.g = place(&s, bytes * square);
-    s.h = place(&s, bytes * square);
+    s.g = place(&s, bytes * least * least);
+    s.h = place(&s, bytes * least * least);
     s.sums = place(&s, 8 * ((whole + HD_NORM_BLOCK - 1) / HD_NORM_BLOCK));
+    s.offered = place(&s, cuda ? HD_TURN_OFFERED : 0);
+    s.lane = s.all - s.x;
+    s.all += (s.lanes - 1) * s.lane;
     return s;
 }
 

@@ -50,12 +50,14 @@ bool hd_is_turned(const Module *m, const Symbol *s); // a parameter or bucket wh
 // its element `at` on; 0 where every rank has all of the bucket. `scale` is s.
 typedef struct { int64_t rank, at, rows, cols; double scale; } Turned;
 int hd_turned(const Op *update, Arena *a, const Turned **list); // how many
-// Bytes of the workspace of `update`, from its beginning on: elements of the bucket's part in T, or f32 with `wide`; x,
-// g and h of the largest matrix; f64 sums of squares of runs of HD_NORM_BLOCK elements. `all`: of all of them.
-typedef struct { int64_t x, g, h, sums, all; } TurnedSpace;
-TurnedSpace hd_turned_space(const Op *update, bool wide);
+// Bytes of the workspace of `update`, from its beginning on: elements of the bucket's part in T, or f32 on the host;
+// then, for each lane, x, g and h of the largest matrix, f64 sums of squares of runs of HD_NORM_BLOCK elements, and
+// what cuBLASLt is offered. Lanes follow each other after `lane` bytes. Small matrices, whose products do not fill a
+// GPU, are computed in several lanes at once.
+typedef struct { int64_t x, g, h, sums, offered, lane, all; int lanes; } TurnedSpace;
+TurnedSpace hd_turned_space(const Op *update, bool cuda);
 #define HD_TURN_LEAST 1e-7
-enum { HD_TURNS = 5, HD_TURN_OFFERED = 32 << 20 }; // bytes that cuBLASLt is offered
+enum { HD_TURNS = 5, HD_TURN_OFFERED = 8 << 20 }; // bytes
 #define HD_TURN_A 3.4445
 #define HD_TURN_B (-4.7750)
 #define HD_TURN_C 2.0315

@@ -198,10 +198,12 @@ typedef struct {
     HdDtype dtype;  // that is computed in
     int n;
     const HdTurned *list;
-    int64_t x, g, h, sums, all; // byte offsets in the workspace; `all`: what is left for products
+    int64_t x, g, h, sums, offered; // byte offsets in the workspace, of lane 0
+    int lanes;    // so many matrices at once, on streams of their own; target cuda
+    int64_t lane; // bytes from one lane to the next
     int squares, scale;         // indices into HdProgram.kernels; target cuda
 } HdTurn;
-enum { HD_TURN_STEPS = 5, HD_TURN_RUNS = 1024 }; // the most sums of squares of a matrix; target cuda
+enum { HD_TURN_LANES = 4, HD_TURN_STEPS = 5, HD_TURN_RUNS = 1024 }; // the most sums of squares of a matrix; target cuda
 #define HD_TURN_LEAST 1e-7f
 #define HD_TURN_A 3.4445f
 #define HD_TURN_B (-4.7750f)
@@ -271,6 +273,7 @@ typedef struct {
     // (hd_cuda_attention gets a pointer into this table)
     int n_streams, n_events, n_attentions;
     const char *const *streams;
+    int lanes; // the most of an HdTurn; 0: 1
     unsigned computing; // streams beside the first that run products and kernels, a bit for each: others go before them
     const HdAttention *attentions;
     int n_regions;

@@ -74,7 +74,7 @@ static double turn_flops(const Op *o) {
 
 static Cost cost_update(const Op *o) {
     const bool turns = hd_optimizer_turn(hd_update_kernel(o)) != NULL;
-    const TurnedSpace s = hd_turned_space(o, false);
+    const TurnedSpace s = hd_turned_space(o, true);
     const double moved = operands_and_results(o);
     return (Cost){update_flops(o) + (turns ? turn_flops(o) : 0), turns ? moved + 4.0 * (double)s.x : moved};
 }

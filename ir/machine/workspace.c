@@ -96,11 +96,8 @@ static Workspace workspace_grad_norm(const Op *o, bool cuda HD_UNUSED) {
     return exactly(n * 8);
 }
 
-// Of an optimizer that orthogonalizes (ir/optimizer.h). cuda: what its products are offered comes behind it.
-static Workspace workspace_update(const Op *o, bool cuda) {
-    const int64_t bytes = hd_turned_space(o, !cuda).all;
-    return exactly(bytes && cuda ? bytes + HD_TURN_OFFERED : bytes);
-}
+// Of an optimizer that orthogonalizes (ir/optimizer.h).
+static Workspace workspace_update(const Op *o, bool cuda) { return exactly(hd_turned_space(o, cuda).all); }
 
 // cuda: the parts that a rank receives, before it adds them up. host: it reads those of the other ranks in place.
 static Workspace workspace_exchange(const Op *o, bool cuda) {

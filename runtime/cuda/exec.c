@@ -66,10 +66,14 @@ static bool open_streams(HdCuda *x) {
                         "cannot create a stream"))
             return false;
     }
-    x->events = calloc((size_t)p->n_events + 1, sizeof *x->events);
+    for (int i = 1; i < p->lanes; i++)
+        if (!hd_cuda_ok(x, api->cuStreamCreateWithPriority(&x->streams[HD_MAX_STREAMS + i], HD_CU_STREAM_NON_BLOCKING,
+                                                           main), "cannot create a stream"))
+            return false;
+    x->events = calloc((size_t)p->n_events + HD_TURN_LANES, sizeof *x->events);
     if (!x->events || !hd_regions_open(x))
         return hd_cuda_fail(x, "out of host memory"), false;
-    for (int i = 0; i < p->n_events; i++)
+    for (int i = 0; i < p->n_events + p->lanes; i++)
         if (!hd_cuda_ok(x, api->cuEventCreate(&x->events[i], HD_CU_EVENT_DISABLE_TIMING), "cannot create an event"))
             return false;
     return true;
@@ -156,9 +160,9 @@ static void cuda_close(HdExec *h) {
         hd_modules_close(x);
         hd_transfer_close(x);
         hd_cuda_guards_close(x);
-        for (int i = 0; x->events && i < p->n_events; i++)
+        for (int i = 0; x->events && i < p->n_events + p->lanes; i++)
             if (x->events[i]) api->cuEventDestroy(x->events[i]);
-        for (int i = 0; i < HD_MAX_STREAMS; i++)
+        for (int i = 0; i < HD_MAX_STREAMS + HD_TURN_LANES; i++)
             if (x->streams[i]) api->cuStreamDestroy(x->streams[i]);
         if (x->arena) api->cuMemFree(x->arena);
         hd_device_free_pinned(x);

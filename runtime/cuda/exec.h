@@ -98,8 +98,8 @@ struct HdCuda {
     CuPtr arena;
     struct { char *at; size_t bytes; } locked; // what hd_cuda_take_memory has given
     int n_streams;
-    CuStream streams[HD_MAX_STREAMS];
-    CuEvent *events;
+    CuStream streams[HD_MAX_STREAMS + HD_TURN_LANES]; // from HD_MAX_STREAMS on those of lanes, but for the first lane
+    CuEvent *events; // those of the program, and one for each lane
     HdModules modules;
     HdGemms gemms;
     HdChoices choices;

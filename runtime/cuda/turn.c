@@ -36,14 +36,27 @@ static void turn(HdCuda *x, int stream, const HdTurn *t, const HdTurned *m, cons
 }
 _Static_assert(HD_TURN_STEPS % 2 == 1, "the last of them writes where the operand was");
 
+// Lane 0 is the stream itself; the others begin with what it has done so far, and it waits for them.
 void hd_cuda_orthogonalize(HdExec *h, int stream, const HdTurn *t, uint64_t d) {
     HdCuda *x = (HdCuda *)h;
-    const int rank = hd_group_number(h->program, t->split, h->world->rank);
-    const CuPtr bytes = (CuPtr)hd_dtypes[t->dtype].bytes, space = d;
+    const int rank = hd_group_number(h->program, t->split, h->world->rank), events = h->program->n_events;
+    const CuPtr bytes = (CuPtr)hd_dtypes[t->dtype].bytes;
+    int mine = 0, used = 0;
+    for (int i = 0; i < t->n; i++) mine += t->list[i].rank == rank;
+    const int lanes = mine < t->lanes ? mine : t->lanes;
+    if (lanes > 1) hd_cuda_record(h, stream, events);
+    for (int i = 1; i < lanes; i++) hd_cuda_wait(h, HD_MAX_STREAMS + i, events);
     for (int i = 0; i < t->n; i++) {
         const HdTurned *m = &t->list[i];
-        const Places at = {d + (CuPtr)m->at * bytes,   space + (CuPtr)t->x,    space + (CuPtr)t->g,
-                           space + (CuPtr)t->h, space + (CuPtr)t->sums, space + (CuPtr)t->all};
-        if (m->rank == rank) turn(x, stream, t, m, &at);
+        if (m->rank != rank) continue;
+        const int lane = used++ % lanes;
+        const CuPtr space = d + (CuPtr)lane * (CuPtr)t->lane;
+        const Places at = {d + (CuPtr)m->at * bytes, space + (CuPtr)t->x,    space + (CuPtr)t->g,
+                           space + (CuPtr)t->h,      space + (CuPtr)t->sums, space + (CuPtr)t->offered};
+        turn(x, lane ? HD_MAX_STREAMS + lane : stream, t, m, &at);
+    }
+    for (int i = 1; i < lanes; i++) {
+        hd_cuda_record(h, HD_MAX_STREAMS + i, events + i);
+        hd_cuda_wait(h, stream, events + i);
     }
 }
