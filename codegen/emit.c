@@ -2,7 +2,7 @@
 #include "codegen/emit.h"
 #include "ir/mesh.h"
 #include "ir/base/ints.h"
-#include "ir/random.h"
+#include "ir/dropout.h"
 #include "ir/shapes.h"
 #include "ir/machine/workspace.h"
 #include "ir/optimizer.h"
@@ -135,12 +135,12 @@ const char *hd_emit_decayed(Emit *e, const Op *o) {
                       hd_axes(&part->attrs, A_SPLIT));
 }
 
-int64_t hd_emit_place(Emit *e, const Value *v) {
+int64_t hd_emit_value(Emit *e, const Value *v) {
     if (v->place.placed && !v->place.space) return v->place.offset;
     const Op *d = v->def;
     if (d && hd_op_is(d, TRAIT_SOURCE))
         return hd_emit_buffer(e, d, hd_word(&d->attrs, A_BUFFER, ""), hd_int(&d->attrs, A_OFFSET, 0));
-    if (d && hd_op_is(d, TRAIT_ALIAS)) return hd_emit_place(e, d->in[0]);
+    if (d && hd_op_is(d, TRAIT_ALIAS)) return hd_emit_value(e, d->in[0]);
     missing(e, d ? d->span : v->func->span,
             d ? hd_sprintf(e->a, "result %d of %s", v->index, hd_op_info(d->kind)->mnemonic)
               : hd_sprintf(e->a, "argument %%%s", v->name));
@@ -149,8 +149,8 @@ int64_t hd_emit_place(Emit *e, const Value *v) {
 
 int64_t hd_emit_result(Emit *e, const Op *o, int i) {
     const char *into = hd_word(&o->attrs, A_INTO, NULL);
-    if (!into) return hd_emit_place(e, o->out[i]);
-    return i ? hd_emit_place(e, o->out[i - 1]) : hd_emit_buffer(e, o, into, hd_int(&o->attrs, A_OFFSET, 0));
+    if (!into) return hd_emit_value(e, o->out[i]);
+    return i ? hd_emit_value(e, o->out[i - 1]) : hd_emit_buffer(e, o, into, hd_int(&o->attrs, A_OFFSET, 0));
 }
 
 static int64_t comm_ranks(const Emit *e, const Op *o) {
@@ -182,7 +182,7 @@ Exchange hd_emit_exchange(Emit *e, const Op *o) {
         part = hd_type(e->m->cx, t.dtype, t.rank, t.dim);
     }
     return (Exchange){.comm = hd_emit_comm(e, o),
-                      .from = b ? hd_emit_buffer(e, o, b->name, 0) : hd_emit_place(e, o->in[0]),
+                      .from = b ? hd_emit_buffer(e, o, b->name, 0) : hd_emit_value(e, o->in[0]),
                       .to = hd_emit_result(e, o, 0), .part = part};
 }
 
@@ -328,12 +328,12 @@ int hd_emit_attention_operands(Emit *e, const Op *o, int64_t at[9]) {
     AttentionShape s = hd_attention_shape(o);
     Value *const *groups[2] = {o->in + s.grad, o->out}; // q, k, v; and, of the backward pass, their gradients
     int n = 0;
-    if (s.grad) at[n++] = hd_emit_place(e, o->in[0]);
+    if (s.grad) at[n++] = hd_emit_value(e, o->in[0]);
     for (int g = 0; g <= s.grad; g++) {
         for (int i = 0; i < 3; i++)
-            at[n++] = hd_emit_place(e, groups[g][s.packed ? 0 : i]) + s.part[i] * hd_dtype_bytes(s.dtype);
+            at[n++] = hd_emit_value(e, groups[g][s.packed ? 0 : i]) + s.part[i] * hd_dtype_bytes(s.dtype);
         Value *const *between = s.grad ? o->in + hd_attention_operands(o) - 2 : o->out; // o and the log-sum-exp
-        for (int i = 0; i < 2 && !g; i++) at[n++] = hd_emit_place(e, between[i]);
+        for (int i = 0; i < 2 && !g; i++) at[n++] = hd_emit_value(e, between[i]);
     }
     return n;
 }

@@ -68,7 +68,7 @@ const char *hd_emit_number(Arena *a, double v, bool f64);           // a C liter
 const char *hd_emit_kernel_name(Emit *e, const Func *k); // "k3_layer_norm": a C identifier, unique in the module
 
 // --- where things are: byte offsets in the device arena. A missing place is reported and gives 0.
-int64_t hd_emit_place(Emit *e, const Value *v); // follows views and reshapes to their storage
+int64_t hd_emit_value(Emit *e, const Value *v); // follows views and reshapes to their storage
 int64_t hd_emit_buffer(Emit *e, const Op *user, const char *buffer, int64_t element);
 int64_t hd_emit_result(Emit *e, const Op *o, int i); // of result i; with `into`, result 0 is in that buffer
 typedef struct { int comm; int64_t from, to; const Type *part; } Exchange; // part: what one rank sends or receives

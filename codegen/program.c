@@ -167,7 +167,7 @@ void hd_program_tables(Emit *e) {
 static void put_tensor(Emit *e, const char *name, const Value *v) {
     hd_printf(e->c, "    {%s, %s, ", hd_emit_quoted(e, name), hd_emit_dtype(v->type->dtype));
     put_dims(e->c, v->type);
-    hd_printf(e->c, ", %lld},\n", ll(hd_emit_place(e, v)));
+    hd_printf(e->c, ", %lld},\n", ll(hd_emit_value(e, v)));
 }
 
 static void put_tensors(Emit *e, const Func *f) {

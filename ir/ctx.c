@@ -158,7 +158,7 @@ static void rehash_types(Arena *a, struct TypeTable *t) {
 }
 
 const Type *hd_type(Ctx *cx, DType dt, int rank, const int64_t *dim) {
-    if (rank < 0 || rank > HD_MAX_RANK) return NULL;
+    if (rank < 0 || rank > HD_MAX_DIMS) return NULL;
     int64_t limit = (int64_t)1 << 60, count = 1;
     uint32_t h = (uint32_t)dt * 31u + (uint32_t)rank;
     for (int i = 0; i < rank; i++) {
@@ -227,7 +227,7 @@ const char *hd_type_text(Ctx *cx, const Type *t) {
 }
 
 const Type *hd_type_broadcast(Ctx *cx, const Type *a, const Type *b) {
-    int64_t dim[HD_MAX_RANK];
+    int64_t dim[HD_MAX_DIMS];
     int rank = a->rank > b->rank ? a->rank : b->rank;
     for (int i = 0; i < rank; i++) { // i counts from the last axis
         int64_t da = i < a->rank ? a->dim[a->rank - 1 - i] : 1, db = i < b->rank ? b->dim[b->rank - 1 - i] : 1;

@@ -64,7 +64,7 @@ typedef enum {
 #include "ir/roles.def"
     N_ROLES
 } Role;
-enum { HD_MAX_RANK = 6, HD_MAX_OUT = 8, HD_MAX_IN = 64, HD_MAX_ROLES = 8 };
+enum { HD_MAX_DIMS = 6, HD_MAX_OUT = 8, HD_MAX_IN = 64, HD_MAX_ROLES = 8 };
 enum { // orders of summation that are part of what a plan means: they size workspaces, and both targets add in them
     HD_LEAST_PARTIAL_ROWS = 8, HD_MOST_PARTIAL_ROWS = 64, // column sums: see hd_partial_rows
     // Cumulative sums: ((t + g) + r) + s, with s over the run of so many elements that the element is in, r over the
@@ -77,7 +77,7 @@ enum { // orders of summation that are part of what a plan means: they size work
 typedef struct Type {
     DType dtype;
     int rank;
-    int64_t dim[HD_MAX_RANK];
+    int64_t dim[HD_MAX_DIMS];
 } Type; // interned: equal types are equal pointers
 typedef uint32_t Layout; // how it is spread over the axes of the mesh: see layout.h; 0: whole
 

@@ -15,7 +15,7 @@
 enum { // along one axis; LAYOUT_SPLIT + d: split along dimension d
     LAYOUT_WHOLE,
     LAYOUT_SPLIT,
-    LAYOUT_SUM = LAYOUT_SPLIT + HD_MAX_RANK,
+    LAYOUT_SUM = LAYOUT_SPLIT + HD_MAX_DIMS,
     LAYOUT_EVERY,
     LAYOUT_ROUTED,
     LAYOUT_SENT,

@@ -136,7 +136,7 @@ static const Type *type(Parser *ps) {
     skip_blanks(ps);
     const char *lo = ps->p, *name = word(ps, "a type");
     DType d;
-    int64_t dim[HD_MAX_RANK];
+    int64_t dim[HD_MAX_DIMS];
     int rank = 0;
 #define DTYPE(id, text, ...) ", " #text
     static const char known[] =
@@ -145,7 +145,7 @@ static const Type *type(Parser *ps) {
     if (!hd_dtype_parse(name, &d)) FAIL(ps, lo, "no element type '%s'; there are %s", name, known + 2);
     if (accept(ps, "[")) {
         do {
-            if (rank == HD_MAX_RANK) FAIL(ps, lo, "more than %d axes", HD_MAX_RANK);
+            if (rank == HD_MAX_DIMS) FAIL(ps, lo, "more than %d axes", HD_MAX_DIMS);
             dim[rank++] = integer(ps);
         } while (accept(ps, ","));
         expect(ps, "]");
@@ -171,7 +171,7 @@ static Layout layout(Parser *ps) {
         int at = LAYOUT_SUM;
         while (at <= LAYOUT_ROUTED && !accept(ps, hd_layout_word(at))) at++;
         const int64_t d = at <= LAYOUT_ROUTED ? 0 : integer(ps);
-        if (d >= HD_MAX_RANK || d < 0) FAIL(ps, lo, "a dimension is 0 to %d", HD_MAX_RANK - 1);
+        if (d >= HD_MAX_DIMS || d < 0) FAIL(ps, lo, "a dimension is 0 to %d", HD_MAX_DIMS - 1);
         l = hd_layout_with(l, axis, at <= LAYOUT_ROUTED ? at : LAYOUT_SPLIT + (int)d);
     } while (accept(ps, ","));
     expect(ps, "}");

@@ -1,6 +1,6 @@
 // ops.def, traits.def, roles.def, collectives.def, attrs.def and symbols.def as look-up tables.
 #include "ir/ir.h"
-#include "ir/random.h"
+#include "ir/dropout.h"
 
 #define T (1u << STAGE_TENSOR)
 #define S (1u << STAGE_SHARDED)

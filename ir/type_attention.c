@@ -1,6 +1,6 @@
 // The type rules of dropout and attention.
 #include "ir/base/ints.h"
-#include "ir/random.h"
+#include "ir/dropout.h"
 #include "ir/shapes.h"
 #include "ir/type_rules.h"
 #include <string.h>

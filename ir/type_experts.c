@@ -95,7 +95,7 @@ const char *hd_rule_take(Rule *r) {
     const Type *slots = r->o->n_in > 2 ? IN(2) : NULL;
     if (slots && (hd_type_count(slots) < hd_type_count(index) || hd_type_rows(slots) != hd_type_rows(x)))
         WRONG("take: slots %s are not of the rows of %s", TEXT(slots), TEXT(x));
-    if (index->rank >= HD_MAX_RANK) WRONG("too many axes: %s", TEXT(index));
+    if (index->rank >= HD_MAX_DIMS) WRONG("too many axes: %s", TEXT(index));
     if (hd_has(&r->o->attrs, A_PARTS)) return hd_rule_take_parts(r);
     Type t = *index;
     t.dim[t.rank++] = hd_type_cols(x);

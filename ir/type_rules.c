@@ -116,7 +116,7 @@ const char *hd_rule_sum_to(Rule *r) {
 
 const char *hd_rule_transpose(Rule *r) {
     const Attr *p = hd_attr(&r->o->attrs, A_PERM);
-    int64_t dim[HD_MAX_RANK];
+    int64_t dim[HD_MAX_DIMS];
     unsigned seen = 0;
     if (p->n != IN(0)->rank) WRONG("perm has %d entries for %s", p->n, TEXT(IN(0)));
     for (int i = 0; i < p->n; i++) {
@@ -229,7 +229,7 @@ const char *hd_rule_reduce(Rule *r) {
         if (e) return e;
         drop |= 1u << axes->ints[i];
     }
-    int64_t dim[HD_MAX_RANK];
+    int64_t dim[HD_MAX_DIMS];
     int rank = 0;
     for (int i = 0; i < IN(0)->rank; i++) {
         if (!(drop & 1u << i)) dim[rank++] = IN(0)->dim[i];
@@ -243,8 +243,8 @@ const char *hd_rule_embedding(Rule *r) {
     if (IN(1)->dtype != TY_I32) WRONG("embedding indices must be i32, not %s", TEXT(IN(1)));
     const char *e = hd_rule_floating(r, 0);
     if (e) return e;
-    if (IN(1)->rank >= HD_MAX_RANK) WRONG("too many axes: %s", TEXT(IN(1)));
-    int64_t dim[HD_MAX_RANK];
+    if (IN(1)->rank >= HD_MAX_DIMS) WRONG("too many axes: %s", TEXT(IN(1)));
+    int64_t dim[HD_MAX_DIMS];
     for (int i = 0; i < IN(1)->rank; i++) dim[i] = IN(1)->dim[i];
     dim[IN(1)->rank] = IN(0)->dim[1];
     return hd_rule_give(r, hd_type(r->cx, IN(0)->dtype, IN(1)->rank + 1, dim));

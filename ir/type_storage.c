@@ -5,7 +5,7 @@
 #include "ir/bins.h"
 #include "ir/mesh.h"
 #include "ir/optimizer.h"
-#include "ir/random.h"
+#include "ir/dropout.h"
 
 const Symbol *hd_rule_symbol(Rule *r, AttrId a, SymbolKind k) {
     const Symbol *s = hd_named(r->o, a);
@@ -220,7 +220,7 @@ const char *hd_rule_step_scalars(Rule *r) {
     return wrong ? wrong : hd_rule_give(r, hd_type(r->cx, TY_F32, 1, (int64_t[]){8}));
 }
 
-const char *hd_rule_random(Rule *r) {
+const char *hd_rule_dropout_keys(Rule *r) {
     const Symbol *s = hd_rule_symbol(r, A_COUNTER, SYM_BUFFER);
     const int64_t sites = hd_int(&r->o->attrs, A_SITES, 0);
     if (s->type->dtype != TY_I32 || hd_type_count(s->type) != 4)

@@ -4,8 +4,8 @@
 #include "ir/shapes.h"
 
 static const Type *with_first(Rule *r, int64_t first, const Type *t, DType d) { // t behind an axis of its own
-    int64_t dim[HD_MAX_RANK] = {first};
-    if (t->rank >= HD_MAX_RANK) return NULL;
+    int64_t dim[HD_MAX_DIMS] = {first};
+    if (t->rank >= HD_MAX_DIMS) return NULL;
     for (int i = 0; i < t->rank; i++) dim[i + 1] = t->dim[i];
     return hd_type(r->cx, d, t->rank + 1, dim);
 }

@@ -400,7 +400,7 @@ void hd_host_gemm_row(const HdGemm *g, const void *a, const void *b, const void 
 void hd_host_gemm_scaled(const HdGemm *g, const void *a, const void *b, const float *scale_a, const float *scale_b,
                          void *d, void *workspace);
 // starts: of documents, [batch, seq], which never decrease in a sequence, each at most its own position; NULL without
-// documents. key: of dropout, a row of what hd_host_random makes; NULL without dropout.
+// documents. key: of dropout, a row of what hd_host_dropout_keys makes; NULL without dropout.
 void hd_host_attention(const HdAttention *t, const void *q, const void *k, const void *v, void *o, float *lse,
                        const int32_t *starts, const int32_t *key, void *workspace);
 void hd_host_attention_grad(const HdAttention *t, const void *dout, const void *q, const void *k, const void *v,
@@ -467,9 +467,9 @@ void hd_host_grad_norm(int n, const float *const *buffers, const int64_t *counts
 void hd_host_step_scalars(const HdOptimizer *o, const float *norm, int32_t *step, float *scalars);
 // Then, with a history: scores the step's norm and loss, and makes the factor NaN where skip_z says so.
 void hd_host_skip_outlier(const HdOptimizer *o, const float *norm, const float *loss, float *history, float *scalars);
-// The keys of a micro-batch, 8 words for each of `sites` dropouts (ir/random.h). `counter`: the seed and the number of
+// The keys of a micro-batch, 8 words for each of `sites` dropouts (ir/dropout.h). `counter`: the seed and the number of
 // this rank's next sequence, low words first, which goes on by `stride`.
-void hd_host_random(int32_t *counter, int64_t sites, int64_t stride, uint64_t place, int32_t *keys);
+void hd_host_dropout_keys(int32_t *counter, int64_t sites, int64_t stride, uint64_t place, int32_t *keys);
 // The optimizer's update of n elements: scalars[0] is the rate, [1] the factor of gradients, [2], [3] the corrections.
 typedef void HdUpdate(int64_t n, const float *scalars, float decay, const float *gradients, float *master,
                       float *const *states);

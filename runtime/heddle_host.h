@@ -24,28 +24,28 @@ static inline float hd_round_f16(float f) { return hd_from_f16(hd_to_f16(f)); }
 static inline float hd_round_e4m3(float f) { return hd_from_e4m3(hd_to_e4m3(f)); }
 static inline float hd_round_e5m2(float f) { return hd_from_e5m2(hd_to_e5m2(f)); }
 
-// --- random numbers of dropout: key and counter as ir/random.h says
-// Words 4 block .. 4 block + 3 of a sequence. `key`: a row of the table that hd_host_random makes.
-static inline void hd_random_words(const int32_t *key, uint64_t sequence, uint64_t block, uint32_t word[4]) {
+// --- random numbers of dropout: key and counter as ir/dropout.h says
+// Words 4 block .. 4 block + 3 of a sequence. `key`: a row of the table that hd_host_dropout_keys makes.
+static inline void hd_dropout_words(const int32_t *key, uint64_t sequence, uint64_t block, uint32_t word[4]) {
     const uint64_t number = ((uint64_t)(uint32_t)key[3] << 32 | (uint32_t)key[2]) + sequence;
     const uint32_t k[2] = {(uint32_t)key[0], (uint32_t)key[1]},
                    counter[4] = {(uint32_t)block, (uint32_t)key[4], (uint32_t)number, (uint32_t)(number >> 32)};
     hd_philox_words(k, counter, word);
 }
 
-static inline int hd_random_keeps(const int32_t *key, uint64_t sequence, uint64_t element, uint32_t threshold) {
+static inline int hd_dropout_keeps(const int32_t *key, uint64_t sequence, uint64_t element, uint32_t threshold) {
     uint32_t word[4];
-    hd_random_words(key, sequence, element / 4, word);
+    hd_dropout_words(key, sequence, element / 4, word);
     return word[element % 4] >= threshold;
 }
 
 static inline float h_dropout(float x, const int32_t *key, uint64_t sequence, uint64_t element, uint32_t threshold,
                               float factor) {
-    return hd_random_keeps(key, sequence, element, threshold) ? x * factor : 0.0f;
+    return hd_dropout_keeps(key, sequence, element, threshold) ? x * factor : 0.0f;
 }
 static inline double h_dropout_d(double x, const int32_t *key, uint64_t sequence, uint64_t element, uint32_t threshold,
                                  double factor) {
-    return hd_random_keeps(key, sequence, element, threshold) ? x * factor : 0.0;
+    return hd_dropout_keeps(key, sequence, element, threshold) ? x * factor : 0.0;
 }
 
 // --- exp and tanh: within 2 ulp of the exact value. Range reduction and polynomials after Cephes (expf, tanhf).

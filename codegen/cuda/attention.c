@@ -5,7 +5,7 @@
 #include "codegen/cuda/cuda.h"
 #include "ir/base/ints.h"
 #include "ir/machine/arch.h"
-#include "ir/random.h"
+#include "ir/dropout.h"
 #include "ir/shapes.h"
 #include <string.h>
 
@@ -186,7 +186,7 @@ void hd_cuda_print_attention(Emit *e, const Op *o) {
     const char *rest[2] = {"0", "0"};
     const Value *of[2] = {hd_attention_starts(o), hd_key(o)};
     for (int i = 0; i < 2; i++)
-        if (of[i]) rest[i] = hd_cuda_device(e, hd_emit_place(e, of[i]));
+        if (of[i]) rest[i] = hd_cuda_device(e, hd_emit_value(e, of[i]));
     hd_emit_line(e, o, "hd_cuda_attention%s(x, %d, &attentions[%d]%s, %s, %s, %s);",
                  hd_is_backward(o) ? "_grad" : "", hd_emit_stream(e, o), hd_emit_attention(e, o),
                  list(e, n, at), rest[0], rest[1], workspace(e, o));

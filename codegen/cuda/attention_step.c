@@ -28,7 +28,7 @@ void hd_cuda_print_attention_step(Emit *e, const Op *o) {
                    "#define AS_SCALE %s\n",
                    name, hd_cuda_type(o->in[0]->type->dtype), ll(heads), ll(heads / kv), ll(size), ll(kv * size),
                    ll(positions), ll(window), scale_text));
-    for (int i = 0; i < 4; i++) arg[i] = hd_cuda_device(e, hd_emit_place(e, o->in[i]));
+    for (int i = 0; i < 4; i++) arg[i] = hd_cuda_device(e, hd_emit_value(e, o->in[i]));
     arg[4] = hd_cuda_device(e, hd_emit_buffer(e, o, hd_named(o, A_KEYS)->name, 0));
     arg[5] = hd_cuda_device(e, hd_emit_buffer(e, o, hd_named(o, A_VALUES)->name, 0));
     arg[6] = hd_cuda_device(e, hd_emit_result(e, o, 0));

@@ -1,4 +1,4 @@
-// Shared by the files of the CUDA target: a piece of CUDA text with its launch, and the registry of a program's
+// Shared by the files of the CUDA target: a CUDA text with its launch, and the registry of a program's
 // kernels.
 #ifndef CODEGEN_CUDA_CUDA_H
 #define CODEGEN_CUDA_CUDA_H
@@ -20,11 +20,11 @@ typedef VEC(CudaLaunch) CudaLaunches;
 CudaLaunches hd_cuda_rows(const Func *kernel, const char *name, int widest, int64_t shared, Arena *a);
 CudaLaunches hd_cuda_map(const Func *kernel, const char *name, int widest, Arena *a);
 
-// --- the registry (module.c): CUDA text in pieces; equal text is kept once, however many launches use it
-typedef struct { const char *text; int weight; bool alone; } CudaPiece; // alone: a translation unit of its own
+// --- the registry (module.c): CUDA texts; equal text is kept once, however many launches use it
+typedef struct { const char *text; int weight; bool alone; } CudaText; // alone: a translation unit of its own
 typedef struct { const char *base, *content; int number; } CudaName;
 typedef struct {
-    VEC(CudaPiece) pieces;
+    VEC(CudaText) texts;
     VEC(int) piece_of;
     VEC(CudaName) names;
 } CudaModule; // piece_of: by index into Emit.kernels
@@ -38,7 +38,7 @@ const char *hd_cuda_name(Emit *e, const char *base, const char *content);
 // Templates, their names separated by blanks, with `defines` ("#define X 1\n" lines) before them. The defined names are
 // undefined after them.
 const char *hd_cuda_template(Emit *e, const char *names, const char *defines);
-void hd_cuda_finish(Emit *e); // groups the pieces into translation units
+void hd_cuda_finish(Emit *e); // groups the texts into translation units
 
 // A launch statement; `args` are the kernel's arguments: C expressions of uint64_t, or "{.data = ..., .bytes = ...}".
 typedef VEC(const char *) CudaArgs;

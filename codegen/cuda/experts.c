@@ -5,7 +5,7 @@
 #include "ir/base/ints.h"
 #include "ir/shapes.h"
 
-static const char *device(Emit *e, const Value *v) { return hd_cuda_device(e, hd_emit_place(e, v)); }
+static const char *device(Emit *e, const Value *v) { return hd_cuda_device(e, hd_emit_value(e, v)); }
 static const char *dtype(const Value *v) { return hd_dtype_text(v->type->dtype); }
 static const char *type(const Value *v) { return hd_cuda_type(v->type->dtype); }
 

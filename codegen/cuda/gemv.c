@@ -26,7 +26,7 @@ void hd_cuda_gemv(Emit *e, const Op *o) {
                    name, hd_cuda_type(d), hd_cuda_type(out), ll(p.n), ll(p.k), vec, p.tb, each, lanes, bias >= 0));
     const char *arg[4];
     int n = 0;
-    for (int i = 0; i < o->n_in; i++) arg[n++] = hd_cuda_device(e, hd_emit_place(e, o->in[i]));
+    for (int i = 0; i < o->n_in; i++) arg[n++] = hd_cuda_device(e, hd_emit_value(e, o->in[i]));
     arg[n++] = hd_cuda_device(e, hd_emit_result(e, o, 0));
     hd_cuda_launch_kernel(e, o, name, text, hd_ceil_div(p.n, columns), 1, THREADS, 0, n, arg);
 }

@@ -5,7 +5,7 @@
 #include "ir/machine/arch.h"
 #include "ir/shapes.h"
 
-static const char *device(Emit *e, const Value *v) { return hd_cuda_device(e, hd_emit_place(e, v)); }
+static const char *device(Emit *e, const Value *v) { return hd_cuda_device(e, hd_emit_value(e, v)); }
 
 // The target computes in f32 at most; f64 is for the evaluator and the host target.
 bool hd_cuda_in_f32(Emit *e, const Op *o, const Value *v) {
@@ -162,7 +162,7 @@ void hd_cuda_print_store(Emit *e, const Op *o) {
     const Value *x = o->in[0];
     bool add = hd_has(&o->attrs, A_ACCUMULATE);
     DType from = x->type->dtype, to = hd_result_type(o, 0)->dtype;
-    int64_t at[2] = {hd_emit_place(e, x), hd_emit_result(e, o, 0)}, n = hd_type_count(x->type);
+    int64_t at[2] = {hd_emit_value(e, x), hd_emit_result(e, o, 0)}, n = hd_type_count(x->type);
     if (from == to && !add) {
         hd_emit_line(e, o, "hd_cuda_copy(x, %d, %s, %s, %lld);", hd_emit_stream(e, o), hd_cuda_device(e, at[1]),
                      hd_cuda_device(e, at[0]), ll(hd_type_bytes(x->type)));

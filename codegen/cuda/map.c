@@ -6,7 +6,7 @@
 #include "ir/shapes.h"
 
 typedef struct { int64_t size, stride; } Axis;
-typedef struct { int n; Axis axis[HD_MAX_RANK]; int64_t base; } Walk; // outermost first
+typedef struct { int n; Axis axis[HD_MAX_DIMS]; int64_t base; } Walk; // outermost first
 
 // merges it with the axis before where the two are contiguous
 static void push(Walk *w, int64_t size, int64_t stride) {
@@ -26,7 +26,7 @@ static int64_t count(const Walk *w) {
 static Walk movement(const Op *o) {
     const Type *in = o->in[0]->type, *out = o->out[0]->type;
     Walk w = {0};
-    int64_t stride[HD_MAX_RANK];
+    int64_t stride[HD_MAX_DIMS];
     hd_strides(in, stride);
     const Attr *perm = hd_attr(&o->attrs, A_PERM);
     for (int i = 0; i < out->rank; i++) {
@@ -44,7 +44,7 @@ static Walk movement(const Op *o) {
 static void reduction(const Op *o, Walk *kept, Walk *reduced) {
     const Type *in = o->in[0]->type;
     const unsigned gone = hd_reduced_axes(o);
-    int64_t stride[HD_MAX_RANK];
+    int64_t stride[HD_MAX_DIMS];
     hd_strides(in, stride);
     *kept = *reduced = (Walk){0};
     for (int i = 0; i < in->rank; i++) push(gone >> i & 1 ? reduced : kept, in->dim[i], stride[i]);
@@ -94,7 +94,7 @@ static void tiled_transpose(Map *m, const Walk *w, int near) {
     const char *dtype = hd_cuda_type(m->o->out[0]->type->dtype);
     int last = w->n - 1;
     int64_t across = (w->axis[last].size + 31) / 32, down = (w->axis[near].size + 31) / 32, others = 1,
-            out_stride[HD_MAX_RANK], s = 1;
+            out_stride[HD_MAX_DIMS], s = 1;
     for (int i = last; i >= 0; i--) out_stride[i] = s, s *= w->axis[i].size;
     signature(m, 256);
     line(m, "__shared__ %s tile[32][33];", dtype);

@@ -1,8 +1,8 @@
-// The CUDA text of a program: pieces are collected while the planned functions are printed, then grouped into
+// The CUDA text of a program: texts are collected while the planned functions are printed, then grouped into
 // translation units of a few kernels each, so that NVRTC can compile them in parallel.
 #include "codegen/cuda/cuda.h"
 #include "codegen/cuda/templates.h"
-#include "ir/random.h"
+#include "ir/dropout.h"
 #include <ctype.h>
 #include <string.h>
 
@@ -25,18 +25,18 @@ static void check_entries(const char *text) {
         HD_BUG("a CUDA kernel does not begin with enter():\n%.400s", text);
 }
 
-static int piece(Emit *e, const char *text, bool alone) {
+static int text_of(Emit *e, const char *text, bool alone) {
     CudaModule *cm = hd_cuda_module(e);
-    for (int i = 0; i < cm->pieces.n; i++)
-        if (!strcmp(cm->pieces.at[i].text, text)) return i;
+    for (int i = 0; i < cm->texts.n; i++)
+        if (!strcmp(cm->texts.at[i].text, text)) return i;
     check_entries(text);
-    hd_push(e->a, &cm->pieces, ((CudaPiece){text, 0, alone}));
-    return cm->pieces.n - 1;
+    hd_push(e->a, &cm->texts, ((CudaText){text, 0, alone}));
+    return cm->texts.n - 1;
 }
 
 int hd_cuda_kernel(Emit *e, const char *name, const char *text, int shared, bool alone) {
     CudaModule *cm = hd_cuda_module(e);
-    int at = piece(e, text, alone);
+    int at = text_of(e, text, alone);
     for (int i = 0; i < e->kernels.n; i++) {
         if (strcmp(e->kernels.at[i].name, name) != 0) continue;
         if (cm->piece_of.at[i] != at) HD_BUG("two CUDA kernels are called %s", name);
@@ -45,7 +45,7 @@ int hd_cuda_kernel(Emit *e, const char *name, const char *text, int shared, bool
     }
     hd_push(e->a, &e->kernels, ((EmitKernel){name, 0, shared}));
     hd_push(e->a, &cm->piece_of, at);
-    cm->pieces.at[at].weight++;
+    cm->texts.at[at].weight++;
     return e->kernels.n - 1;
 }
 
@@ -148,15 +148,15 @@ static Out unit_start(Emit *e) {
     return o;
 }
 
-// Pieces keep their order; a unit is closed when it has enough kernels. For --emit=cuda the whole text is one unit.
+// Texts keep their order; a unit is closed when it has enough kernels. For --emit=cuda the whole text is one unit.
 void hd_cuda_finish(Emit *e) {
     CudaModule *cm = hd_cuda_module(e);
-    if (!cm->pieces.n) return;
-    int *unit_of = HD_NEWN(e->a, int, cm->pieces.n), n = 0, weight = 0;
+    if (!cm->texts.n) return;
+    int *unit_of = HD_NEWN(e->a, int, cm->texts.n), n = 0, weight = 0;
     Out whole = unit_start(e), unit = unit_start(e);
-    for (int i = 0; i < cm->pieces.n; i++) {
-        const CudaPiece *p = &cm->pieces.at[i];
-        bool last = i + 1 == cm->pieces.n;
+    for (int i = 0; i < cm->texts.n; i++) {
+        const CudaText *p = &cm->texts.at[i];
+        bool last = i + 1 == cm->texts.n;
         if (p->alone) { // its names are local to it
             hd_printf(&whole, "namespace unit%d {\n", i);
             put_renamed(&whole, p->text, "shared", i);
@@ -168,7 +168,7 @@ void hd_cuda_finish(Emit *e) {
         hd_printf(&unit, "%s\n", p->text);
         unit_of[i] = n;
         weight += p->weight;
-        if (!last && weight < UNIT_WEIGHT && !p->alone && !cm->pieces.at[i + 1].alone) continue;
+        if (!last && weight < UNIT_WEIGHT && !p->alone && !cm->texts.at[i + 1].alone) continue;
         hd_push(e->a, &e->sources, ((EmitSource){hd_sprintf(e->a, "kernels%d.cu", n++), unit.text}));
         unit = unit_start(e);
         weight = 0;

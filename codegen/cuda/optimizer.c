@@ -1,4 +1,4 @@
-// The parameter update: gradient norm, scalars of the step, the optimizer; and the keys of random numbers. Sizes are
+// The parameter update: gradient norm, scalars of the step, the optimizer; and the keys of dropout. Sizes are
 // kernel arguments, so that one kernel serves all buckets. Buffers start at multiples of HD_ALIGN bytes, so 16 at a
 // time is always right.
 #include "codegen/cuda/cuda.h"
@@ -53,7 +53,7 @@ static int64_t put_block_sums(Emit *e, const Op *o, int64_t sums) {
 static void put_root(Emit *e, const Op *o, int64_t sums, int64_t n, const Value *norm) {
     const NormKernels k = norm_kernels(e, o);
     HD_CUDA_LAUNCH(e, o, k.total, k.text, 1, 1, 1024, 0, hd_cuda_device(e, sums),
-                   hd_sprintf(e->a, "%lld", ll(n)), hd_cuda_device(e, hd_emit_place(e, norm)));
+                   hd_sprintf(e->a, "%lld", ll(n)), hd_cuda_device(e, hd_emit_value(e, norm)));
 }
 
 void hd_cuda_print_grad_norm(Emit *e, const Op *o) {
@@ -91,19 +91,19 @@ static void put_exact_sums(Emit *e, const Op *o, int64_t bins) {
 }
 
 void hd_cuda_print_square_sums(Emit *e, const Op *o) {
-    if (hd_has(&o->attrs, A_EXACT)) put_exact_sums(e, o, hd_emit_place(e, o->out[0]));
-    else put_block_sums(e, o, hd_emit_place(e, o->out[0]));
+    if (hd_has(&o->attrs, A_EXACT)) put_exact_sums(e, o, hd_emit_value(e, o->out[0]));
+    else put_block_sums(e, o, hd_emit_value(e, o->out[0]));
 }
 
 void hd_cuda_print_root_sum(Emit *e, const Op *o) {
     if (hd_has(&o->attrs, A_EXACT)) {
         const ExactKernels k = exact_kernels(e, o);
-        HD_CUDA_LAUNCH(e, o, k.root, k.text, 1, 1, 32, 0, hd_cuda_device(e, hd_emit_place(e, o->in[0])),
+        HD_CUDA_LAUNCH(e, o, k.root, k.text, 1, 1, 32, 0, hd_cuda_device(e, hd_emit_value(e, o->in[0])),
                        hd_sprintf(e->a, "%lld", ll(hd_type_count(o->in[0]->type))),
-                       hd_cuda_device(e, hd_emit_place(e, o->out[0])));
+                       hd_cuda_device(e, hd_emit_value(e, o->out[0])));
         return;
     }
-    put_root(e, o, hd_emit_place(e, o->in[0]), hd_type_count(o->in[0]->type), o->out[0]);
+    put_root(e, o, hd_emit_value(e, o->in[0]), hd_type_count(o->in[0]->type), o->out[0]);
 }
 
 static int word_of(const char *word, const char *words) { // its place among them; 0: it is none of them
@@ -143,18 +143,18 @@ void hd_cuda_print_step_scalars(Emit *e, const Op *o) {
     const char *text = hd_cuda_template(e, "step_scalars", hd_sprintf(e->a, "#define SS_KERNEL %s\n%s%s", name,
                                                                   score, numbers));
     int64_t step = hd_emit_buffer(e, o, hd_word(as, A_COUNTER, ""), 0);
-    const char *norm = o->n_in ? hd_cuda_device(e, hd_emit_place(e, o->in[0])) : "0",
-               *at = hd_cuda_device(e, step), *out = hd_cuda_device(e, hd_emit_place(e, o->out[0]));
+    const char *norm = o->n_in ? hd_cuda_device(e, hd_emit_value(e, o->in[0])) : "0",
+               *at = hd_cuda_device(e, step), *out = hd_cuda_device(e, hd_emit_value(e, o->out[0]));
     if (hd_has(as, A_HISTORY))
-        HD_CUDA_LAUNCH(e, o, name, text, 1, 1, 1, 0, norm, at, out, hd_cuda_device(e, hd_emit_place(e, o->in[1])),
+        HD_CUDA_LAUNCH(e, o, name, text, 1, 1, 1, 0, norm, at, out, hd_cuda_device(e, hd_emit_value(e, o->in[1])),
                        hd_cuda_device(e, hd_emit_buffer(e, o, hd_word(as, A_HISTORY, ""), 0)));
     else HD_CUDA_LAUNCH(e, o, name, text, 1, 1, 1, 0, norm, at, out);
 }
 
-void hd_cuda_print_random(Emit *e, const Op *o) {
+void hd_cuda_print_dropout_keys(Emit *e, const Op *o) {
     const int64_t counter = hd_emit_buffer(e, o, hd_word(&o->attrs, A_COUNTER, ""), 0);
-    HD_CUDA_LAUNCH(e, o, "random_keys", hd_cuda_template(e, "random", ""), 1, 1, 128, 0, hd_cuda_device(e, counter),
-                   hd_cuda_device(e, hd_emit_result(e, o, 0)),
+    HD_CUDA_LAUNCH(e, o, "dropout_keys", hd_cuda_template(e, "dropout_keys", ""), 1, 1, 128, 0,
+                   hd_cuda_device(e, counter), hd_cuda_device(e, hd_emit_result(e, o, 0)),
                    hd_sprintf(e->a, "%lld", ll(hd_int(&o->attrs, A_SITES, 0))),
                    hd_sprintf(e->a, "%lld", ll(hd_int(&o->attrs, A_STRIDE, 0))),
                    hd_has(&o->attrs, A_OVER) ? hd_emit_own_part(e, o, 1) : "0");
@@ -221,7 +221,7 @@ static void put_direction(Emit *e, const Op *o, const States *s) {
     arg[0] = hd_cuda_device(e, hd_emit_buffer(e, o, hd_word(&o->attrs, A_GRADIENT, ""), 0));
     arg[1] = hd_cuda_device(e, hd_emit_buffer(e, o, hd_word(&o->attrs, A_MASTER_WEIGHTS, ""), 0));
     arg[2] = hd_cuda_device(e, hd_emit_workspace(e, o));
-    arg[3] = hd_cuda_device(e, hd_emit_place(e, o->in[0]));
+    arg[3] = hd_cuda_device(e, hd_emit_value(e, o->in[0]));
     arg[4] = hd_sprintf(e->a, "%lld", ll(n));
     arg[5] = decayed_of(e, o);
     for (int i = 0; i < s->n; i++) arg[6 + i] = s->at[i];
@@ -275,7 +275,7 @@ void hd_cuda_print_update(Emit *e, const Op *o) {
     arg[args++] = hd_cuda_device(e, hd_emit_buffer(e, o, hd_word(&o->attrs, A_GRADIENT, ""), 0));
     arg[args++] = hd_cuda_device(e, hd_emit_buffer(e, o, master->name, 0));
     arg[args++] = weights ? hd_cuda_device(e, hd_emit_buffer(e, o, weights->name, 0)) : arg[1];
-    arg[args++] = hd_cuda_device(e, hd_emit_place(e, o->in[0]));
+    arg[args++] = hd_cuda_device(e, hd_emit_value(e, o->in[0]));
     arg[args++] = hd_sprintf(e->a, "%lld", ll(n));
     arg[args++] = decayed_of(e, o);
     if (turns) arg[args++] = hd_cuda_device(e, hd_emit_workspace(e, o));

@@ -20,7 +20,7 @@ static void put_row_sum(Emit *e, const Op *o, DType d, int64_t rows, int64_t n, 
 
 void hd_cuda_print_tree_sum(Emit *e, const Op *o) {
     put_row_sum(e, o, TY_F32, o->in[0]->type->dim[0], hd_type_count(o->out[0]->type),
-                hd_cuda_device(e, hd_emit_place(e, o->in[0])), hd_cuda_device(e, hd_emit_place(e, o->out[0])), NULL);
+                hd_cuda_device(e, hd_emit_value(e, o->in[0])), hd_cuda_device(e, hd_emit_value(e, o->out[0])), NULL);
 }
 
 static void put_exchange(Emit *e, const Op *o, int comm, DType d, const char *from, const char *to, int64_t n,

@@ -51,7 +51,7 @@ typedef struct { const char *in[8], *out[6], *workspace; } SsdArgs; // device ad
 
 static SsdArgs args_of(Emit *e, const Op *o) {
     SsdArgs a = {.workspace = hd_cuda_device(e, hd_emit_workspace(e, o))};
-    for (int i = 0; i < o->n_in; i++) a.in[i] = hd_cuda_device(e, hd_emit_place(e, o->in[i]));
+    for (int i = 0; i < o->n_in; i++) a.in[i] = hd_cuda_device(e, hd_emit_value(e, o->in[i]));
     for (int i = 0; i < o->n_out; i++) a.out[i] = hd_cuda_device(e, hd_emit_result(e, o, i));
     return a;
 }

@@ -29,8 +29,8 @@ void hd_cuda_print_launch(Emit *e, const Op *o) {
         CudaArgs args = {0};
         for (int j = 0; j < l->args.n; j++) {
             CudaArg x = l->args.at[j];
-            int64_t at = x.kind == CUDA_IN    ? hd_emit_place(e, o->in[x.index])
-                         : x.kind == CUDA_OUT ? hd_emit_place(e, o->out[x.index])
+            int64_t at = x.kind == CUDA_IN    ? hd_emit_value(e, o->in[x.index])
+                         : x.kind == CUDA_OUT ? hd_emit_value(e, o->out[x.index])
                                               : hd_emit_workspace(e, o);
             hd_push(e->a, &args, hd_cuda_device(e, at));
         }
@@ -49,15 +49,15 @@ void hd_cuda_print_gemm(Emit *e, const Op *o) {
     if (scale >= 0) {
         const int scale_b = hd_operand_of(o, ROLE_SCALE_B);
         hd_emit_line(e, o, "hd_cuda_gemm_scaled(x, %d, %d, %s, %s, %s, %s, %s, %s);", hd_emit_stream(e, o),
-                     hd_emit_gemm(e, o), hd_cuda_device(e, hd_emit_place(e, o->in[0])),
-                     hd_cuda_device(e, hd_emit_place(e, o->in[1])), hd_cuda_device(e, hd_emit_place(e, o->in[scale])),
-                     hd_cuda_device(e, hd_emit_place(e, o->in[scale_b])), hd_cuda_device(e, hd_emit_result(e, o, 0)),
+                     hd_emit_gemm(e, o), hd_cuda_device(e, hd_emit_value(e, o->in[0])),
+                     hd_cuda_device(e, hd_emit_value(e, o->in[1])), hd_cuda_device(e, hd_emit_value(e, o->in[scale])),
+                     hd_cuda_device(e, hd_emit_value(e, o->in[scale_b])), hd_cuda_device(e, hd_emit_result(e, o, 0)),
                      workspace < 0 ? "0" : hd_cuda_device(e, workspace));
         return;
     }
     hd_emit_line(e, o, "hd_cuda_gemm(x, %d, %d, %s, %s, %s, %s, %s);", hd_emit_stream(e, o), hd_emit_gemm(e, o),
-                 hd_cuda_device(e, hd_emit_place(e, o->in[0])), hd_cuda_device(e, hd_emit_place(e, o->in[1])),
-                 bias < 0 ? "0" : hd_cuda_device(e, hd_emit_place(e, o->in[bias])),
+                 hd_cuda_device(e, hd_emit_value(e, o->in[0])), hd_cuda_device(e, hd_emit_value(e, o->in[1])),
+                 bias < 0 ? "0" : hd_cuda_device(e, hd_emit_value(e, o->in[bias])),
                  hd_cuda_device(e, hd_emit_result(e, o, 0)),
                  workspace < 0 ? "0" : hd_cuda_device(e, workspace));
 }

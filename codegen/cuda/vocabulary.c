@@ -3,7 +3,7 @@
 #include "ir/base/ints.h"
 #include "ir/shapes.h"
 
-static const char *device(Emit *e, const Value *v) { return hd_cuda_device(e, hd_emit_place(e, v)); }
+static const char *device(Emit *e, const Value *v) { return hd_cuda_device(e, hd_emit_value(e, v)); }
 
 void hd_cuda_print_own_index(Emit *e, const Op *o) {
     const int64_t n = hd_type_count(o->in[0]->type);

@@ -9,7 +9,7 @@ enum { SMALL = 4096, BLOCK = 256 };
 
 typedef struct { // a loop nest over `rank` axes named i0, i1, ...
     int rank;
-    int64_t size[HD_MAX_RANK];
+    int64_t size[HD_MAX_DIMS];
 } Nest;
 
 // The operand of the kernel that an operand of its op refers to.
@@ -72,7 +72,7 @@ static void put_copy(Emit *e, const Nest *n, int operand, const int64_t *from, i
 static void map_transpose(Emit *e, const Op *o) {
     const Attr *perm = hd_attr(&o->attrs, A_PERM);
     Nest n = nest_of(o->out[0]->type);
-    int64_t in[HD_MAX_RANK], from[HD_MAX_RANK], to[HD_MAX_RANK];
+    int64_t in[HD_MAX_DIMS], from[HD_MAX_DIMS], to[HD_MAX_DIMS];
     hd_strides(o->in[0]->type, in);
     hd_strides(o->out[0]->type, to);
     for (int i = 0; i < n.rank; i++) from[i] = in[perm->ints[i]];
@@ -81,7 +81,7 @@ static void map_transpose(Emit *e, const Op *o) {
 
 static void map_slice(Emit *e, const Op *o) {
     Nest n = nest_of(o->out[0]->type);
-    int64_t from[HD_MAX_RANK], to[HD_MAX_RANK];
+    int64_t from[HD_MAX_DIMS], to[HD_MAX_DIMS];
     hd_strides(o->in[0]->type, from);
     hd_strides(o->out[0]->type, to);
     put_copy(e, &n, arg(o, 0), from, hd_int(&o->attrs, A_START, 0) * from[hd_int(&o->attrs, A_AXIS, 0)], to, 0);
@@ -91,7 +91,7 @@ static void map_concat(Emit *e, const Op *o) {
     int64_t axis = hd_int(&o->attrs, A_AXIS, 0), start = 0;
     for (int i = 0; i < o->n_in; i++) {
         Nest n = nest_of(o->in[i]->type);
-        int64_t from[HD_MAX_RANK], to[HD_MAX_RANK];
+        int64_t from[HD_MAX_DIMS], to[HD_MAX_DIMS];
         hd_strides(o->in[i]->type, from);
         hd_strides(o->out[0]->type, to);
         put_copy(e, &n, arg(o, i), from, 0, to, start * to[axis]);
@@ -101,7 +101,7 @@ static void map_concat(Emit *e, const Op *o) {
 
 // Strides of `t` along the axes of a result that it broadcasts to.
 static void broadcast_strides(const Type *t, const Type *result, int64_t *stride) {
-    int64_t own[HD_MAX_RANK];
+    int64_t own[HD_MAX_DIMS];
     hd_strides(t, own);
     int shift = result->rank - t->rank;
     for (int i = 0; i < result->rank; i++) stride[i] = i < shift || t->dim[i - shift] == 1 ? 0 : own[i - shift];
@@ -109,7 +109,7 @@ static void broadcast_strides(const Type *t, const Type *result, int64_t *stride
 
 static void map_broadcast(Emit *e, const Op *o) {
     Nest n = nest_of(o->out[0]->type);
-    int64_t from[HD_MAX_RANK], to[HD_MAX_RANK];
+    int64_t from[HD_MAX_DIMS], to[HD_MAX_DIMS];
     broadcast_strides(o->in[0]->type, o->out[0]->type, from);
     hd_strides(o->out[0]->type, to);
     put_copy(e, &n, arg(o, 0), from, 0, to, 0);
@@ -117,7 +117,7 @@ static void map_broadcast(Emit *e, const Op *o) {
 
 static void put_values(Emit *e, const Op *o, DType from, const char *value) {
     Nest n = nest_of(o->out[0]->type);
-    int64_t to[HD_MAX_RANK];
+    int64_t to[HD_MAX_DIMS];
     hd_strides(o->out[0]->type, to);
     put_nest(e, &n,
              hd_sprintf(e->a, "r0[%s] = %s;", index_text(e->a, &n, to, 0),
@@ -141,7 +141,7 @@ static void map_embedding(Emit *e, const Op *o) {
 
 // The axes that `mask` selects as a nest of their own, with their strides.
 static Nest select_axes(const Type *t, unsigned mask, int64_t *stride) {
-    int64_t own[HD_MAX_RANK];
+    int64_t own[HD_MAX_DIMS];
     Nest n = {0};
     hd_strides(t, own);
     for (int i = 0; i < t->rank; i++) {
@@ -179,7 +179,7 @@ static void put_sums(Emit *e, const Op *o, const Nest *sum, const int64_t *strid
 static void map_reduction(Emit *e, const Op *o) {
     const Type *in = o->in[0]->type;
     unsigned reduced = hd_reduced_axes(o), all = (1u << in->rank) - 1;
-    int64_t from[HD_MAX_RANK], sums[HD_MAX_RANK], to[HD_MAX_RANK] = {0}, step = 1;
+    int64_t from[HD_MAX_DIMS], sums[HD_MAX_DIMS], to[HD_MAX_DIMS] = {0}, step = 1;
     Nest kept = select_axes(in, all & ~reduced, from), sum = select_axes(in, reduced, sums);
     bool last = in->rank && !(reduced >> (in->rank - 1) & 1);
     for (int i = kept.rank - 1; i >= 0; i--) {

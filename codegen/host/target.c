@@ -2,7 +2,7 @@
 #include "codegen/host/host.h"
 #include "ir/optimizer.h"
 #include "ir/base/ints.h"
-#include "ir/random.h"
+#include "ir/dropout.h"
 #include "ir/shapes.h"
 #include "ir/ssd.h"
 #include <math.h>
@@ -10,7 +10,7 @@
 static const char *at(Emit *e, int64_t offset) {
     return offset < 0 ? "NULL" : hd_sprintf(e->a, "base + 0x%llx", (unsigned long long)offset);
 }
-static const char *in(Emit *e, const Op *o, int i) { return at(e, hd_emit_place(e, o->in[i])); }
+static const char *in(Emit *e, const Op *o, int i) { return at(e, hd_emit_value(e, o->in[i])); }
 static const char *out(Emit *e, const Op *o, int i) { return at(e, hd_emit_result(e, o, i)); }
 static const char *workspace(Emit *e, const Op *o) { return at(e, hd_emit_workspace(e, o)); }
 
@@ -62,7 +62,7 @@ static void host_attention(Emit *e, const Op *o) {
     int n = hd_emit_attention_operands(e, o, place), lse = s.grad ? 5 : 4;
     for (int i = 0; i < n; i++) hd_printf(&t, ", %s", i == lse ? f32(e, at(e, place[i])) : at(e, place[i]));
     Value *const rest[] = {hd_attention_starts(o), hd_key(o)};
-    for (int i = 0; i < 2; i++) hd_printf(&t, ", %s", rest[i] ? i32(e, at(e, hd_emit_place(e, rest[i]))) : "NULL");
+    for (int i = 0; i < 2; i++) hd_printf(&t, ", %s", rest[i] ? i32(e, at(e, hd_emit_value(e, rest[i]))) : "NULL");
     hd_emit_line(e, o, "hd_host_attention%s(&attentions[%d]%s, %s);", s.grad ? "_grad" : "", hd_emit_attention(e, o),
                  t.text, workspace(e, o));
 }
@@ -103,8 +103,8 @@ static void host_ssd(Emit *e, const Op *o) {
               hd_emit_dtype(d ? d->type->dtype : TY_F32), ll(s.batch), ll(s.seq), ll(s.heads), ll(s.size),
               ll(s.groups), ll(s.state), ll(s.chunk));
     for (int i = 0; i < 5 + s.grad; i++) hd_printf(&t, ", %s", in(e, o, i));
-    hd_printf(&t, ", %s", d ? at(e, hd_emit_place(e, d)) : "NULL");
-    hd_printf(&t, ", %s", starts ? i32(e, at(e, hd_emit_place(e, starts))) : "NULL");
+    hd_printf(&t, ", %s", d ? at(e, hd_emit_value(e, d)) : "NULL");
+    hd_printf(&t, ", %s", starts ? i32(e, at(e, hd_emit_value(e, starts))) : "NULL");
     for (int i = 0; i < o->n_out; i++)
         hd_printf(&t, ", %s", s.grad && i % 3 == 2 ? f32(e, out(e, o, i)) : out(e, o, i));
     if (s.grad && !d) hd_puts(&t, ", NULL");
@@ -303,8 +303,8 @@ static void host_step_scalars(Emit *e, const Op *o) {
                      f32(e, out(e, o, 0)));
 }
 
-static void host_random(Emit *e, const Op *o) {
-    hd_emit_line(e, o, "hd_host_random(%s, %lld, %lld, %s, %s);",
+static void host_dropout_keys(Emit *e, const Op *o) {
+    hd_emit_line(e, o, "hd_host_dropout_keys(%s, %lld, %lld, %s, %s);",
                  i32(e, at(e, hd_emit_buffer(e, o, hd_word(&o->attrs, A_COUNTER, ""), 0))),
                  ll(hd_int(&o->attrs, A_SITES, 0)), ll(hd_int(&o->attrs, A_STRIDE, 0)),
                  hd_has(&o->attrs, A_OVER) ? hd_emit_own_part(e, o, 1) : "0", i32(e, out(e, o, 0)));

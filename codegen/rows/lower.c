@@ -2,7 +2,7 @@
 // printers know only those. A structured op has the rule that its row of ir/ops.def names, row_<rule>. Formulas are the
 // evaluator's: statistics in two passes (mean, then variance), softmax with the maximum subtracted.
 #include "codegen/rows/rows.h"
-#include "ir/random.h"
+#include "ir/dropout.h"
 #include "ir/shapes.h"
 
 typedef struct {
@@ -169,7 +169,7 @@ static void row_quantize(Lowering *l, const Op *o, const int *in) { // q is roun
     result(l, o, 1, scale);
 }
 
-// Of a rank's part of a value: what is added to the number that an element has in it (ir/random.h).
+// Of a rank's part of a value: what is added to the number that an element has in it (ir/dropout.h).
 static const char *part_before(const Lowering *l, const Op *o, const char *type, const char *u, int64_t rows) {
     const int64_t run = hd_dropout_run(o), n = hd_dropout_ranks(o), each = run / l->p->cols;
     const char *own = hd_sprintf(l->a, " + (%s)$a[%d] * %lld%s", type, HD_KEY_PLACE, (long long)run, u);

@@ -23,10 +23,10 @@ static int list_size(Val v) { return v.kind == VAL_LIST ? v.n : 1; }
 static int64_t list_at(Val v, int i) { return v.kind == VAL_LIST ? v.list[i].i : v.i; }
 
 static const Type *shape_of(Front *f, const BoundArgs *a, int k, DType dt) {
-    int64_t dim[HD_MAX_RANK];
+    int64_t dim[HD_MAX_DIMS];
     int n = list_size(a->v[k]);
-    if (n > HD_MAX_RANK) {
-        hd_front_error(f, a->nodes[k]->span, "a tensor has at most %d axes, not %d", HD_MAX_RANK, n);
+    if (n > HD_MAX_DIMS) {
+        hd_front_error(f, a->nodes[k]->span, "a tensor has at most %d axes, not %d", HD_MAX_DIMS, n);
         return NULL;
     }
     for (int i = 0; i < n; i++) {
@@ -86,7 +86,7 @@ static Val call_matmul(Front *f, BoundArgs *a) {
 
 static Val call_transpose(Front *f, BoundArgs *a) {
     int rank = type_at(a, 0)->rank, n = given(a, 1) ? list_size(a->v[1]) : rank;
-    int64_t perm[HD_MAX_RANK];
+    int64_t perm[HD_MAX_DIMS];
     if (rank < 2 || n != rank)
         return hd_front_bad(f, a->span, "transpose: %d axes cannot be permuted in %s", given(a, 1) ? n : 2,
                             hd_type_text(f->cx, type_at(a, 0)));
@@ -207,7 +207,7 @@ static Val call_size(Front *f, BoundArgs *a) {
 // The axes that argument k names, in order, or all; *count is how many elements they hold.
 static bool axes_of(Front *f, const BoundArgs *a, int k, Attrs *attrs, int64_t *count) {
     const Type *t = type_at(a, 0);
-    int64_t axes[HD_MAX_RANK];
+    int64_t axes[HD_MAX_DIMS];
     int n = given(a, k) ? list_size(a->v[k]) : t->rank;
     unsigned seen = 0;
     *count = 1;
@@ -379,7 +379,7 @@ static void set_numbers(Front *f, Attrs *attrs, AttrId id, Val list) {
 
 // The same elements with axis `from` at place `to`, the other axes in their order.
 static Val with_axis_at(Front *f, const BoundArgs *a, Val x, int64_t from, int64_t to) {
-    int64_t perm[HD_MAX_RANK];
+    int64_t perm[HD_MAX_DIMS];
     if (x.kind == VAL_BAD || from == to) return x;
     const int rank = x.tensor->type->rank;
     for (int i = 0, other = 0; i < rank; i++) {

@@ -30,7 +30,7 @@ Val hd_call_one_hot(Front *f, BoundArgs *a) {
     const int64_t n = a->v[1].i;
     const Type *t = type_at(a, 0);
     if (!integers(f, a, 0, "one_hot: the index")) return bad;
-    if (n < 1 || n > EXACT || t->rank >= HD_MAX_RANK)
+    if (n < 1 || n > EXACT || t->rank >= HD_MAX_DIMS)
         return hd_front_bad(f, a->nodes[1]->span, "one_hot: n = %lld for %s; it is 1 to %d, and makes one more axis",
                             (long long)n, hd_type_text(f->cx, t), EXACT);
     Type column = *t;
@@ -60,7 +60,7 @@ static Value *count(Front *f, Span s, Value *v, int64_t least, const int64_t *be
     hd_set_word(f->cx, &f32, A_OUT, "f32");
     const Type *number = hd_type(f->cx, TY_F32, 0, NULL);
     const int64_t axes[] = {0, 1, 2, 3, 4, 5, 6, 7};
-    _Static_assert(sizeof axes / sizeof *axes >= HD_MAX_RANK, "all axes of a value");
+    _Static_assert(sizeof axes / sizeof *axes >= HD_MAX_DIMS, "all axes of a value");
     hd_set_ints(f->cx, &all, A_AXES, v->type->rank, axes);
     Value *x = hd_emit(f, s, OP_CAST, 1, &v, &f32, NULL), *from = hd_emit_const(f, s, (double)least, number);
     Value *is = hd_emit(f, s, OP_GE, 2, (Value *[]){x, from}, NULL, NULL);

@@ -42,9 +42,9 @@ bool hd_lower_int(Front *f, Instance *scope, const Node *n, const char *what, in
 }
 
 const Type *hd_lower_type(Front *f, Instance *scope, const Node *dims, DType dt, const char *what) {
-    int64_t dim[HD_MAX_RANK];
-    if (dims->n > HD_MAX_RANK) {
-        hd_front_error(f, dims->span, "%s has at most %d axes, not %d", what, HD_MAX_RANK, dims->n);
+    int64_t dim[HD_MAX_DIMS];
+    if (dims->n > HD_MAX_DIMS) {
+        hd_front_error(f, dims->span, "%s has at most %d axes, not %d", what, HD_MAX_DIMS, dims->n);
         return NULL;
     }
     const char *of = hd_sprintf(f->arena, "a dimension of %s", what);

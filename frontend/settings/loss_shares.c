@@ -9,7 +9,7 @@ static Val two(Front *f, Span s, OpKind k, Val a, Val b) {
 
 static Val sum_of(Front *f, Span s, Val v) {
     Attrs attrs = {0};
-    int64_t axes[HD_MAX_RANK];
+    int64_t axes[HD_MAX_DIMS];
     const int rank = v.tensor->type->rank;
     for (int i = 0; i < rank; i++) axes[i] = i;
     hd_set_ints(f->cx, &attrs, A_AXES, rank, axes);

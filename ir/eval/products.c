@@ -1,6 +1,6 @@
 // The meaning of matrix products and attention.
 #include "ir/eval/rules.h"
-#include "ir/random.h"
+#include "ir/dropout.h"
 #include "ir/shapes.h"
 #include <math.h>
 
@@ -90,7 +90,7 @@ static Dropped dropped(const Eval *e, const Op *o, const Tensor *in) {
 static double kept(const Dropped *d, const AttentionShape *h, int64_t b, int64_t head, int64_t i, int64_t j) {
     if (!d->each) return 1;
     const int64_t element = ((b % d->each * h->heads + d->others + head) * h->seq + i) * h->seq + j;
-    return hd_random_keeps(d->key, b / d->each, element, d->threshold) ? d->factor : 0;
+    return hd_dropout_keeps(d->key, b / d->each, element, d->threshold) ? d->factor : 0;
 }
 
 // The keys that a row of batch b sees: from the first to before the end. `starts` of documents; NULL: there are none.

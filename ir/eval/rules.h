@@ -35,7 +35,7 @@ double hd_eval_quantized(const Eval *e, DType d, const double *x, int64_t n, dou
 void hd_eval_take_parts(const Tensor *in, Tensor *out); // take with `parts`
 
 // Element steps of `operand` along the axes of `result`: 0 where numpy broadcasting repeats it.
-typedef struct { int64_t at[HD_MAX_RANK]; } Steps;
+typedef struct { int64_t at[HD_MAX_DIMS]; } Steps;
 Steps hd_eval_steps(const Type *result, const Type *operand);
 // the operand's element for that element of the result
 int64_t hd_eval_source(const Type *result, const Steps *s, int64_t index);

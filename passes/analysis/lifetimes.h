@@ -4,7 +4,7 @@
 #ifndef PASSES_ANALYSIS_LIFETIMES_H
 #define PASSES_ANALYSIS_LIFETIMES_H
 #include "passes/analysis/access.h"
-#include "passes/analysis/border.h"
+#include "passes/analysis/seam.h"
 #include "passes/analysis/clocks.h"
 
 typedef struct Touch { int op; struct Touch *next; } Touch; // op: a place in the order of Lifetimes.ops
@@ -17,7 +17,7 @@ typedef struct {
     Op *store;            // this op, which says so, has nothing to move
     int64_t at;
     const Symbol *transient; // it is this buffer; NULL: the result of an op
-    bool carried;            // its function's tail still uses it in the function after (analysis/border.h)
+    bool carried;            // its function's tail still uses it in the function after (analysis/seam.h)
     Space space;
 } Storage;
 
@@ -40,7 +40,7 @@ typedef struct {
     int stored, overwritten; // stores that move nothing, launches that overwrite an operand
 } Lifetimes;
 
-// Also for a finished plan: what is in place there is in place here. `tail`: of a joined function (analysis/border.h).
+// Also for a finished plan: what is in place there is in place here. `tail`: of a joined function (analysis/seam.h).
 Lifetimes hd_lifetimes(const Func *f, int tail, Arena *a);
 // The storage of a value; NULL when the value is an argument or a view. The storage of a transient buffer; NULL: the
 // function does not use it.
@@ -55,10 +55,10 @@ void hd_place_stores(Lifetimes *l, Arena *a); // the first of the two
 // the function then.
 void hd_write_straight(Lifetimes *l);
 // By symbol id: the buffers that the tail of a function before may still use; NULL: no tail does.
-const bool *hd_busy_buffers(const Func *f, const Borders *borders, Arena *a);
+const bool *hd_busy_buffers(const Func *f, const Seams *seams, Arena *a);
 // By op id: the stores that go. This depends on the order of each stream and on events alone, so it is known before
 // there are regions and addresses. For a function that has its events; ids are dense.
-const bool *hd_placed_stores(const Func *f, const Borders *borders, Arena *a);
+const bool *hd_placed_stores(const Func *f, const Seams *seams, Arena *a);
 // The first op, in the order of Lifetimes.ops, that may take over the storage's bytes: every access of the storage has
 // ended before that op and before every later one that starts a storage or uses a workspace. n_ops: none may. With one
 // stream: the op after the last access. Clocks grow along a stream, so a binary search in each stream finds it.

@@ -20,6 +20,6 @@ typedef struct {
     const Op *during;
     const int *time; // by op id: its place in that order
 } Live;
-// `tail`: of a joined function (border.h), whose first ops are what the function before left.
+// `tail`: of a joined function (seam.h), whose first ops are what the function before left.
 Live hd_live(const Func *f, int tail, Space space, Arena *a);
 #endif

@@ -66,7 +66,7 @@ const char *const *hd_places_borders(Places *p, Arena *a) {
     const char **borders = HD_NEWN(a, const char *, n + 1);
     p->border = HD_NEWN(a, bool, n + 1);
     for (int i = 0; i < n; i++) {
-        const char *path = p->paths->strs[i], *repeated = hd_region_of_path(p->m->cx, path);
+        const char *path = p->paths->strs[i], *repeated = hd_instance_of_path(p->m->cx, path);
         const char *listed = innermost_of(p->m->cx, &at, path);
         borders[i] = strlen(listed) > strlen(repeated) ? listed : repeated;
         p->border[i] = !strcmp(borders[i], path);
@@ -97,7 +97,7 @@ bool hd_places_differ(const Places *p, const Places *q) {
     return differ;
 }
 
-const char *hd_region_of_path(Ctx *cx, const char *path) {
+const char *hd_instance_of_path(Ctx *cx, const char *path) {
     size_t end = 0;
     for (const char *p = path; *p;) {
         size_t n = strcspn(p, ".");
@@ -133,7 +133,7 @@ Layers hd_layers(const Module *m, Arena *a) {
 }
 
 const char *hd_layer_of(const Layers *l, const char *path) {
-    const char *repeated = hd_region_of_path(l->cx, path);
+    const char *repeated = hd_instance_of_path(l->cx, path);
     return *repeated || !l->paths ? repeated : innermost_of(l->cx, &l->at, path);
 }
 

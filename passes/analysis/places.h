@@ -44,6 +44,6 @@ int hd_layer_number(const Layers *l, const char *layer);         // among its eq
 
 // The innermost instance of a repeated module around a place: the path up to its last number, blocks.3 of
 // blocks.3.mlp.act; "" when it has none.
-const char *hd_region_of_path(Ctx *cx, const char *path);
+const char *hd_instance_of_path(Ctx *cx, const char *path);
 const char *hd_place_pattern(Ctx *cx, const char *path); // blocks.*.attn of blocks.3.attn, for all instances together
 #endif

@@ -1,6 +1,6 @@
 // A discrete-event simulation over the actions of a step. See simulate.h.
 #include "passes/analysis/simulate.h"
-#include "passes/analysis/border.h"
+#include "passes/analysis/seam.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

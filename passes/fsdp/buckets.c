@@ -468,7 +468,7 @@ bool hd_fsdp_add_state(Fsdp *s, const Func *micro) {
     return true;
 }
 
-Symbol *hd_fsdp_random_state(Fsdp *s) {
+Symbol *hd_fsdp_dropout_state(Fsdp *s) {
     if (s->random) return s->random;
     s->random = add_symbol(s, SYM_BUFFER, hd_free_name(s->m, "state.random"), TY_I32, 4);
     hd_set_word(s->m->cx, &s->random->attrs, A_CLASS, "optimizer");

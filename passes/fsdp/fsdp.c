@@ -89,7 +89,7 @@ static Func *micro_function(Fsdp *s, StepFunc step) {
     hd_fsdp_weights(s, step);
     hd_fsdp_gradients(s, step);
     hd_fsdp_loss(s, step, s->micro);
-    hd_fsdp_random(s, step.f);
+    hd_fsdp_dropout(s, step.f);
     hd_renumber(step.f);
     return step.f;
 }

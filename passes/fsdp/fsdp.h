@@ -109,7 +109,7 @@ bool hd_fsdp_in_levels(const Fsdp *s);  // micro-batches are added in a tree
 int hd_fsdp_levels(const Fsdp *s);      // how many sums wait at most, each of twice as many as the one before
 bool hd_fsdp_add_state(Fsdp *s, const Func *micro); // false after the error about a name that this pass needs
 const Symbol *hd_fsdp_comm(Fsdp *s, Comm c, Axes over); // declared when first asked for
-Symbol *hd_fsdp_random_state(Fsdp *s); // likewise
+Symbol *hd_fsdp_dropout_state(Fsdp *s); // likewise
 
 // --- building
 // Rounds what it gathers to the dtype of `into`, or quantizes it where `into` holds that. The op that it adds.
@@ -120,7 +120,7 @@ void hd_fsdp_store(Fsdp *s, Builder *b, Value *v, const Symbol *into, int64_t of
 Value *hd_fsdp_view(Fsdp *s, Builder *b, const Symbol *buffer, int64_t offset, const Type *shape);
 
 // --- passes over one function
-void hd_fsdp_random(Fsdp *s, Func *f);
+void hd_fsdp_dropout(Fsdp *s, Func *f);
 void hd_fsdp_weights(Fsdp *s, StepFunc f);
 void hd_fsdp_gradients(Fsdp *s, StepFunc f);
 void hd_fsdp_loss(Fsdp *s, StepFunc f, int64_t micro); // micro-batches that the loss is the mean of; its results, too

@@ -7,7 +7,7 @@
 //   a part of a row is taken by each of its readers, where they read all parts
 //   a product plus bias is added by each of its readers, or is the product's epilogue (biases.c)
 #include "passes/fuse/fuse.h"
-#include "ir/random.h"
+#include "ir/dropout.h"
 #include "ir/shapes.h"
 #include "passes/analysis/redirect.h"
 
@@ -217,7 +217,7 @@ static void rows_first(Prepare *s, Op *o) {
     const Attr *axes = hd_attr(&o->attrs, A_AXES);
     int rank = o->in[0]->type->rank;
     if (axes->n < 2 || !(hd_reduced_axes(o) >> (rank - 1) & 1) || !hd_dtype_is_float(o->in[0]->type->dtype)) return;
-    int64_t others[HD_MAX_RANK];
+    int64_t others[HD_MAX_DIMS];
     int n = 0;
     for (int i = 0; i < axes->n; i++)
         if (axes->ints[i] != rank - 1) others[n++] = axes->ints[i];
@@ -241,7 +241,7 @@ static void sum_to_number(Prepare *s, Op *o) {
     if (hd_type_count(y) != 1 || x->rank < 2 || hd_type_count(x) == 1) return;
     Builder b = hd_builder_before(o);
     Attrs as = {0};
-    int64_t axes[HD_MAX_RANK];
+    int64_t axes[HD_MAX_DIMS];
     for (int i = 0; i < x->rank; i++) axes[i] = i;
     hd_set_ints(s->m->cx, &as, A_AXES, x->rank, axes);
     set_out(s->m->cx, &as, y->dtype);

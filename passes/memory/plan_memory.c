@@ -5,7 +5,7 @@
 //                    at the same place in every function (the runtime feeds one address), then the function's own
 //                    storages, packed (pack.h): results, workspaces, and its transient buffers. A transient buffer
 //                    belongs to one function.
-// A buffer that a function's tail uses (analysis/border.h) has its bytes until the function after has waited for the
+// A buffer that a function's tail uses (analysis/seam.h) has its bytes until the function after has waited for the
 // tail. Such buffers are stacked where the region's packed part starts, in the order in which their lives begin: in
 // their own function until it ends, and as one block at the start of every function that may follow. A tail has the
 // places of the tail before it, so no buffer of it may begin before that one has been waited for.
@@ -28,7 +28,7 @@
 //   store %2 {into = @root.grad, offset = 0}                 {offset = 0, into = @root.grad}
 #include "passes/pass.h"
 #include "passes/analysis/alignment.h"
-#include "passes/analysis/border.h"
+#include "passes/analysis/seam.h"
 #include "passes/analysis/lifetimes.h"
 #include "passes/memory/limits.h"
 #include "passes/pack/pack.h"
@@ -47,8 +47,8 @@ typedef struct {
     Room room[N_SPACES];
     VEC(Slot) slots;
     const Func **user;  // by symbol id: the function that uses a transient buffer
-    Borders borders;
-    Joined *joined;     // by border
+    Seams seams;
+    Joined *joined;     // by seam
     int64_t stack;      // where carried buffers are stacked
     int64_t guard;      // bytes before and after every storage
 } Planner;
@@ -122,8 +122,8 @@ static void add_storage(const Planner *p, Region *r, const Lifetimes *l, Storage
 // --- what is carried from one function to the next
 
 static void mark_carried(const Planner *p, Lifetimes *l) {
-    for (int i = 0; i < p->borders.n; i++) {
-        if (p->borders.at[i].before != l->f) continue;
+    for (int i = 0; i < p->seams.n; i++) {
+        if (p->seams.at[i].before != l->f) continue;
         Carried c = hd_carried(&p->joined[i], p->a);
         for (int k = 0; k < c.n; k++) hd_storage_of_buffer(l, c.at[k])->carried = true;
     }
@@ -169,8 +169,8 @@ static bool add_tail(const Planner *p, Region *r, const Lifetimes *l, const Join
 // bytes of both.
 static bool add_left(const Planner *p, Region *r, const Lifetimes *l) {
     int64_t carried = 0, from = l->f->n_ops;
-    for (int i = 0; i < p->borders.n; i++)
-        if (p->borders.at[i].after == l->f && !add_tail(p, r, l, &p->joined[i])) return false;
+    for (int i = 0; i < p->seams.n; i++)
+        if (p->seams.at[i].after == l->f && !add_tail(p, r, l, &p->joined[i])) return false;
     for (int i = l->f->n_values; i < l->n_storages; i++) {
         const Storage *s = &l->storage[i];
         if (!s->carried) continue;
@@ -200,11 +200,11 @@ static void add_carried(const Planner *p, Region *r, const Lifetimes *l) {
     }
 }
 
-// Where the packed part starts in functions of a step whose borders overlap: after the arguments of each.
+// Where the packed part starts in functions of a step whose seams overlap: after the arguments of each.
 static int64_t stack_base(Planner *p) {
     int64_t base = 0;
-    for (int i = 0; i < p->borders.n; i++) {
-        Func *const both[] = {p->borders.at[i].before, p->borders.at[i].after};
+    for (int i = 0; i < p->seams.n; i++) {
+        Func *const both[] = {p->seams.at[i].before, p->seams.at[i].after};
         for (int k = 0; k < 2; k++) {
             int64_t top = place_arguments(p, both[k]);
             if (top > base) base = top;
@@ -213,9 +213,9 @@ static int64_t stack_base(Planner *p) {
     return base;
 }
 
-static bool has_border(const Planner *p, const Func *f) {
-    for (int i = 0; i < p->borders.n; i++)
-        if (p->borders.at[i].before == f || p->borders.at[i].after == f) return true;
+static bool has_seam(const Planner *p, const Func *f) {
+    for (int i = 0; i < p->seams.n; i++)
+        if (p->seams.at[i].before == f || p->seams.at[i].after == f) return true;
     return false;
 }
 
@@ -322,12 +322,12 @@ static bool prepare(Planner *p, Func *f, Work *w, PassCx *cx) {
     *w = (Work){.f = f, .l = hd_lifetimes(f, 0, p->a)};
     if (!own_buffers(p, &w->l)) return false;
     mark_carried(p, &w->l);
-    w->l.busy = hd_busy_buffers(f, &p->borders, p->a);
+    w->l.busy = hd_busy_buffers(f, &p->seams, p->a);
     hd_share_storage(&w->l, p->a);
     for (int i = 0; i < N_SPACES; i++) {
         Room *room = &p->room[i];
         w->base[i] = i == SPACE_DEVICE ? place_arguments(p, f) : room->persistent;
-        if (i == SPACE_DEVICE && has_border(p, f)) w->base[i] = p->stack;
+        if (i == SPACE_DEVICE && has_seam(p, f)) w->base[i] = p->stack;
         if (!find_intervals(p, &w->l, (Space)i, &w->r[i])) return false;
         const Op *at = f->first;
         w->live[i] = w->base[i] + find_peak(&w->l, &w->r[i], p->a, &at);
@@ -411,9 +411,9 @@ static Work *prepare_all(Planner *p, PassCx *cx, int *n) {
     int n_functions = 0;
     for (const Func *f = m->funcs; f; f = f->next) n_functions += !f->is_kernel;
     Work *work = HD_NEWN(p->a, Work, n_functions + 1);
-    p->borders = hd_borders(m, p->a);
-    p->joined = HD_NEWN(p->a, Joined, p->borders.n + 1);
-    for (int i = 0; i < p->borders.n; i++) p->joined[i] = hd_join(&p->borders.at[i], p->a);
+    p->seams = hd_seams(m, p->a);
+    p->joined = HD_NEWN(p->a, Joined, p->seams.n + 1);
+    for (int i = 0; i < p->seams.n; i++) p->joined[i] = hd_join(&p->seams.at[i], p->a);
     p->stack = stack_base(p);
     for (Func *f = m->funcs; f; f = f->next)
         if (!f->is_kernel && !prepare(p, f, &work[(*n)++], cx)) return NULL;

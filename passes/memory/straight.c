@@ -108,12 +108,12 @@ void hd_write_straight(Lifetimes *l) {
         }
 }
 
-const bool *hd_busy_buffers(const Func *f, const Borders *borders, Arena *a) {
+const bool *hd_busy_buffers(const Func *f, const Seams *seams, Arena *a) {
     bool *busy = NULL;
     Accesses list = {0};
-    for (int i = 0; i < borders->n; i++) {
-        if (borders->at[i].after != f) continue;
-        const Joined j = hd_join(&borders->at[i], a);
+    for (int i = 0; i < seams->n; i++) {
+        if (seams->at[i].after != f) continue;
+        const Joined j = hd_join(&seams->at[i], a);
         const Home *homes = hd_homes(j.f, a);
         if (!busy) busy = HD_NEWN(a, bool, f->module->n_symbols + 1);
         for (const Op *o = j.f->first; o->id < j.tail; o = o->next) {
@@ -127,9 +127,9 @@ const bool *hd_busy_buffers(const Func *f, const Borders *borders, Arena *a) {
     return busy;
 }
 
-const bool *hd_placed_stores(const Func *f, const Borders *borders, Arena *a) {
+const bool *hd_placed_stores(const Func *f, const Seams *seams, Arena *a) {
     Lifetimes l = hd_lifetimes(f, 0, a);
-    l.busy = hd_busy_buffers(f, borders, a);
+    l.busy = hd_busy_buffers(f, seams, a);
     hd_place_stores(&l, a);
     bool *placed = HD_NEWN(a, bool, f->n_ops + 1);
     for (int i = 0; i < l.n_storages; i++)

@@ -3,7 +3,7 @@
 // storages, add up to the arena.
 #include "passes/report/facts.h"
 #include "ir/machine/cost.h"
-#include "ir/random.h"
+#include "ir/dropout.h"
 #include "ir/writes.h"
 #include "passes/settings.h"
 #include "passes/verify/verify_plan.h"
@@ -73,7 +73,7 @@ static void add_live(Facts *r, const Func *f, int tail, Arena *a) {
 }
 
 // The values that functions hold while the one before them still works.
-static void add_border(Facts *r, const Border *b, Arena *a) {
+static void add_seam(Facts *r, const Seam *b, Arena *a) {
     Joined j = hd_join(b, a);
     Carried c = hd_carried(&j, a);
     int64_t held = 0;
@@ -82,7 +82,7 @@ static void add_border(Facts *r, const Border *b, Arena *a) {
     add_live(r, j.f, j.tail, a);
 }
 
-static void add_function(Facts *r, const Module *m, const Func *f, const Borders *b, Arena *a) {
+static void add_function(Facts *r, const Module *m, const Func *f, const Seams *b, Arena *a) {
     double flops, bytes;
     hd_cost_of_func(f, &flops, &bytes);
     int64_t runs = hd_runs(hd_step(m, KIND_TRAIN), f);
@@ -150,16 +150,16 @@ Facts hd_report_facts(const Module *m, Arena *a) {
     }
     if (r.pieces.n == 1) r.pieces.n = 0;
     r.kept = r.classes[CLASS_GRADIENTS]; // so far, of what persists
-    Borders borders = hd_borders(m, a);
+    Seams seams = hd_seams(m, a);
     for (const Func *f = m->funcs; f; f = f->next) {
         if (f->is_kernel && hd_kind(&f->attrs) != KIND_OPTIMIZER) r.kernels++;
-        else add_function(&r, m, f, &borders, a);
+        else add_function(&r, m, f, &seams, a);
     }
     hd_report_rounded(m, &r, a);
     hd_report_beside(m, &r);
     hd_report_experts(m, &r, a);
     hd_report_pools(m, &r, a);
-    for (int i = 0; i < borders.n; i++) add_border(&r, &borders.at[i], a);
+    for (int i = 0; i < seams.n; i++) add_seam(&r, &seams.at[i], a);
     const Symbol *step = hd_step(m, KIND_TRAIN);
     r.overlaps = step ? hd_attr(&step->attrs, A_OVERLAPS) : NULL;
     if (r.device && step) r.sim = hd_simulate(m, step, r.device, a);

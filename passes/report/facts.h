@@ -3,7 +3,7 @@
 #define PASSES_REPORT_FACTS_H
 #include "ir/machine/device_model.h"
 #include "ir/layout.h"
-#include "passes/analysis/border.h"
+#include "passes/analysis/seam.h"
 #include "passes/analysis/live.h"
 #include "passes/analysis/simulate.h"
 #include "passes/verify/verify_plan.h"
@@ -27,7 +27,7 @@ typedef struct { Traffic *at; int n, cap; } Traffics;
 typedef struct {
     const char *op, *impl, *otherwise;
     int64_t count; // in a step
-    bool drops;    // so that only kernels of ours, which draw the numbers of ir/random.h, can run it
+    bool drops;    // so that only kernels of ours, which draw the numbers of ir/dropout.h, can run it
 } Implemented;
 typedef struct { Implemented *at; int n, cap; } ImplementedList;
 
@@ -107,7 +107,7 @@ Facts hd_report_facts(const Module *m, Arena *a);
 ReportClass hd_report_class(const Facts *r, int i);
 bool hd_report_at_peak(const Facts *r, int i);
 // Adds the collectives of a function that runs `runs` times a step.
-void hd_report_traffic(const Func *f, int64_t runs, const Borders *b, Facts *r, Arena *a);
+void hd_report_traffic(const Func *f, int64_t runs, const Seams *b, Facts *r, Arena *a);
 void hd_report_beside(const Module *m, Facts *r);            // fills r->beside
 void hd_report_beside_json(const Facts *r, Out *o);          // both put nothing where no weight gradient is there
 void hd_report_beside_text(const Facts *r, Out *o);

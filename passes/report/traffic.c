@@ -42,7 +42,7 @@ static void count(Traffics *list, const char *name, int64_t runs, int64_t bytes,
 }
 
 // By op id of f: whether work of every function that may follow runs beside it.
-static const bool *find_hidden(const Func *f, const Borders *b, Arena *a) {
+static const bool *find_hidden(const Func *f, const Seams *b, Arena *a) {
     bool *hidden = HD_NEWN(a, bool, f->n_ops + 1), *seen = HD_NEWN(a, bool, f->n_ops + 1);
     for (int i = 0; i < b->n; i++) {
         if (b->at[i].before != f) continue;
@@ -58,7 +58,7 @@ static const bool *find_hidden(const Func *f, const Borders *b, Arena *a) {
     return hidden;
 }
 
-void hd_report_traffic(const Func *f, int64_t runs, const Borders *b, Facts *r, Arena *a) {
+void hd_report_traffic(const Func *f, int64_t runs, const Seams *b, Facts *r, Arena *a) {
     bool any = false;
     for (const Op *o = f->first; o; o = o->next) any |= is_collective(o);
     if (!any || runs == 0) return;

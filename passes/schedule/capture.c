@@ -257,10 +257,10 @@ static const bool **find_placed(Module *m, Arena *a) {
     for (Func *f = m->funcs; f; f = f->next)
         if (!f->is_kernel) hd_renumber(f), n++;
     const bool **placed = HD_NEWN(a, const bool *, n + 1);
-    const Borders borders = hd_borders(m, a);
+    const Seams seams = hd_seams(m, a);
     n = 0;
     for (const Func *f = m->funcs; f; f = f->next)
-        if (!f->is_kernel) placed[n++] = hd_placed_stores(f, &borders, a);
+        if (!f->is_kernel) placed[n++] = hd_placed_stores(f, &seams, a);
     return placed;
 }
 

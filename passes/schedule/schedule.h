@@ -1,7 +1,7 @@
 // Shared by the files of the passes `schedule` and `sync`. order.c: the order of one function.
 #ifndef PASSES_SCHEDULE_SCHEDULE_H
 #define PASSES_SCHEDULE_SCHEDULE_H
-#include "passes/analysis/border.h"
+#include "passes/analysis/seam.h"
 #include "passes/pass.h"
 
 #define HD_STREAM_GRADS "grads" // the stream of weight gradients that run beside the main one
@@ -41,6 +41,6 @@ void hd_set_order(Func *f, Op *const *ops, int n, Arena *a);
 
 // sync. A record or a wait, inserted nowhere.
 Op *hd_sync_op(Func *f, OpKind kind, int64_t event, const char *stream);
-// The events that cross borders, in functions that have all others. Returns the number of waits.
-int hd_sync_borders(Module *m, const Borders *b, Arena *a);
+// The events that cross seams, in functions that have all others. Returns the number of waits.
+int hd_sync_seams(Module *m, const Seams *b, Arena *a);
 #endif

@@ -5,8 +5,8 @@
 // streams fork from it and join it, as stream capture requires, so functions stay in sequence whatever streams they
 // use. One record serves all its waits. With one stream nothing is inserted.
 //
-// A stream that runs on over the borders of a step (`overlaps`) joins at the return only for the ops that touch more
-// than buffers: what those touch is gone when the function has returned. sync_border.c finds the events that cross.
+// A stream that runs on over the seams of a step (`overlaps`) joins at the return only for the ops that touch more
+// than buffers: what those touch is gone when the function has returned. sync_seam.c finds the events that cross.
 //   [gather] %g = ...                  [gather] %g = ...
 //   [compute] %y = gemm %g, %x   ->    [gather] record {event = 0}
 //                                      [compute] wait {event = 0}
@@ -25,7 +25,7 @@ typedef struct {
     int *stream_of, *place, *after; // by op id; `after`: clock when the op has ended, n each
     int *now;         // [stream * n + stream]
     int *last;        // by stream: its last op so far that the return must wait for; -1: none
-    bool *runs_on;    // by stream: over the borders of its step
+    bool *runs_on;    // by stream: over the seams of its step
     bool *started;    // by stream: it has had an op
     const Home *homes;
     int *by_place;    // scratch: the op to wait for on each stream
@@ -121,7 +121,7 @@ static void insert(Sync *s) {
     hd_renumber(s->f);
 }
 
-static int sync_function(Func *f, const Borders *b, Arena *a) {
+static int sync_function(Func *f, const Seams *b, Arena *a) {
     hd_renumber(f);
     int n_ops = f->n_ops + 1;
     Sync s = {.f = f, .a = a, .stream_of = HD_NEWN(a, int, n_ops), .place = HD_NEWN(a, int, n_ops)};
@@ -144,7 +144,7 @@ static int sync_function(Func *f, const Borders *b, Arena *a) {
 
 Change hd_pass_sync(Module *m, PassCx *cx) {
     bool changed = false;
-    Borders borders = hd_borders(m, cx->scratch);
+    Seams seams = hd_seams(m, cx->scratch);
     for (Func *f = m->funcs; f; f = f->next) {
         if (f->is_kernel || !f->last) continue;
         for (const Op *o = f->first; o; o = o->next)
@@ -152,7 +152,7 @@ Change hd_pass_sync(Module *m, PassCx *cx) {
                 hd_error(m->cx, o->span, "@%s already has events; sync decides on all of them", f->name);
                 return FAILED;
             }
-        int n = sync_function(f, &borders, cx->scratch);
+        int n = sync_function(f, &seams, cx->scratch);
         if (n < 0) {
             hd_error(m->cx, f->span, "an op of @%s has no stream: run schedule first", f->name);
             return FAILED;
@@ -160,7 +160,7 @@ Change hd_pass_sync(Module *m, PassCx *cx) {
         hd_count(cx, "waits", n);
         changed |= n > 0;
     }
-    int n = hd_sync_borders(m, &borders, cx->scratch);
+    int n = hd_sync_seams(m, &seams, cx->scratch);
     hd_count(cx, "waits for the function before", n);
     return changed || n ? CHANGED : UNCHANGED;
 }

@@ -7,7 +7,7 @@
 //   %dt = embedding_grad %dy, %i
 //   store %dt {into = @g, offset = 0}        embedding_grad %dy, %i {rows = 96, into = @g, offset = 0}
 #include "ir/machine/arch.h"
-#include "ir/random.h"
+#include "ir/dropout.h"
 #include "ir/shapes.h"
 #include "ir/machine/workspace.h"
 #include "passes/analysis/access.h"

@@ -10,7 +10,7 @@
 // the pass.
 #include "passes/tensor/autodiff.h"
 #include "ir/optimizer.h"
-#include "ir/random.h"
+#include "ir/dropout.h"
 #include "ir/shapes.h"
 #include "passes/pass.h"
 #include "passes/settings.h"

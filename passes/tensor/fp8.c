@@ -56,7 +56,7 @@ static Value *converted(Builder *b, Value *v, DType d) {
 // Along `n` axes from `first` on; with `keep` they stay as axes of 1.
 static Value *highest(Builder *b, Value *v, int first, int n, bool keep) {
     Ctx *cx = b->f->module->cx;
-    int64_t axes[HD_MAX_RANK];
+    int64_t axes[HD_MAX_DIMS];
     Attrs as = {0};
     for (int i = 0; i < n; i++) axes[i] = first + i;
     hd_set_ints(cx, &as, A_AXES, n, axes);

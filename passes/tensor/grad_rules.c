@@ -2,7 +2,7 @@
 // adds a contribution to an operand. A rule asks `wants` before it builds anything, so that constants and data cost
 // nothing.
 #include "passes/tensor/autodiff.h"
-#include "ir/random.h"
+#include "ir/dropout.h"
 #include "ir/shapes.h"
 
 #define A (o->in[0])
@@ -128,7 +128,7 @@ static void grad_reshape(Autodiff *d, const Op *o, Value *dy) { give(d, A, resha
 
 static void grad_transpose(Autodiff *d, const Op *o, Value *dy) {
     const Attr *perm = hd_attr(&o->attrs, A_PERM);
-    int64_t inverse[HD_MAX_RANK];
+    int64_t inverse[HD_MAX_DIMS];
     for (int i = 0; i < perm->n; i++) inverse[perm->ints[i]] = i;
     Attrs as = {0};
     hd_set_ints(cx_of(d), &as, A_PERM, perm->n, inverse);

@@ -7,12 +7,11 @@
 //                                                               %dw = matmul %dy, %h2 {ta, bwd}
 //
 // A listed path names a module instance and everything inside it but the places that `keep` or `offload` lists there.
-// Operands are recomputed as well if they are listed and belong to the same region. A region is an instance with a
-// border around the place: the innermost instance of a repeated module (blocks.3 for blocks.3.mlp.act), or one that the
-// frontend names (l3 for l3.mlp.act, where blocks are members). Of places inside each other the innermost with a border
-// of its own decides. A value that leaves its region is kept, so that listing every block keeps the blocks' inputs and
-// recomputes each block once. A copy is the same op on the same bytes, so no result
-// changes.
+// Operands are recomputed as well if they are listed and have the same border. The border of a place is an instance
+// around it: the innermost instance of a repeated module (blocks.3 for blocks.3.mlp.act), or one that the frontend
+// names (l3 for l3.mlp.act, where blocks are members). Of places inside each other the innermost with a border of its
+// own decides. A value that leaves its border is kept, so that listing every block keeps the blocks' inputs and
+// recomputes each block once. A copy is the same op on the same bytes, so no result changes.
 //
 // With `recompute auto` the ops are those that say `again`, as choose-recompute has decided or a hand has written.
 #include "passes/tensor/recompute.h"
@@ -26,9 +25,9 @@ typedef struct {
     PassCx *cx;
     Func *f;
     Places listed, kept_list, offloaded;
-    const char *const *regions; // by place of the list
-    const char **region;  // by op id: the region in which it is listed, or NULL
-    bool *kept;           // by value id: enters another region, so it is kept anyway
+    const char *const *borders; // by place of the list
+    const char **border;  // by op id: the border inside which it is listed, or NULL
+    bool *kept;           // by value id: crosses a border, so it is kept anyway
     Value **again;        // by value id: its copy
     int copies;
     bool automatic;
@@ -42,24 +41,24 @@ static bool is_storage(const Op *o) {
 
 // An op in a place of the list, unless a place of another list is inside that one and around the op. A place that is
 // recomputed and offloaded is recomputed, and offload takes what is kept of it.
-static const char *region_of(Recompute *s, const Op *o) {
+static const char *border_of(Recompute *s, const Op *o) {
     if (hd_has(&o->attrs, A_BWD) || !hd_recompute_possible(o) || !o->loc.path) return NULL;
     if (hd_op_info(o->kind)->chosen) return NULL; // one expert more or less would be another function
     int widest = 0, depth = hd_place_of(&s->listed, o->loc.path, &widest);
     bool other = hd_place_of(&s->kept_list, o->loc.path, NULL) > depth ||
                  hd_place_of(&s->offloaded, o->loc.path, NULL) > depth;
-    return depth && !other && !is_storage(o) ? s->regions[widest] : NULL;
+    return depth && !other && !is_storage(o) ? s->borders[widest] : NULL;
 }
 
 // The value as the backward pass reads it: itself, or a copy of its op that is placed before `at`.
 static Value *value_again(Recompute *s, Value *v, Op *at) {
-    if (!v->def || !s->region[v->def->id] || s->kept[v->id]) return v;
+    if (!v->def || !s->border[v->def->id] || s->kept[v->id]) return v;
     if (s->again[v->id]) return s->again[v->id];
     Op *o = v->def;
     Value **in = HD_NEWN(s->cx->scratch, Value *, o->n_in + 1);
     for (int i = 0; i < o->n_in; i++) {
         const Op *def = o->in[i]->def;
-        in[i] = def && s->region[def->id] == s->region[o->id] ? value_again(s, o->in[i], at) : o->in[i];
+        in[i] = def && s->border[def->id] == s->border[o->id] ? value_again(s, o->in[i], at) : o->in[i];
     }
     Op *copy = hd_op_clone(s->f, o, in);
     hd_set_flag(s->m->cx, &copy->attrs, A_BWD);
@@ -79,10 +78,10 @@ static void declare(Recompute *s, const Costs *c) {
     hd_recompute_declare(s->m, c, copied);
 }
 
-// All that is chosen is one region: every value is computed again from what is kept.
+// All that is chosen has one border: every value is computed again from what is kept.
 static void take_chosen(Recompute *s) {
     for (Op *o = s->f->first; o; o = o->next) {
-        s->region[o->id] = hd_has(&o->attrs, A_AGAIN) ? s->listed.paths->strs[0] : NULL;
+        s->border[o->id] = hd_has(&o->attrs, A_AGAIN) ? s->listed.paths->strs[0] : NULL;
         hd_unset(&o->attrs, A_AGAIN);
     }
 }
@@ -93,16 +92,16 @@ static void recompute_func(Recompute *s) {
     bool *any = HD_NEWN(s->cx->scratch, bool, s->f->n_ops + 1);
     for (int i = 0; i < s->f->n_ops; i++) any[i] = true;
     const Costs costs = hd_recompute_costs(s->f, any, true, s->cx->scratch);
-    s->region = HD_NEWN(s->cx->scratch, const char *, s->f->n_ops + 1);
+    s->border = HD_NEWN(s->cx->scratch, const char *, s->f->n_ops + 1);
     s->kept = HD_NEWN(s->cx->scratch, bool, n_values + 1);
     s->again = HD_NEWN(s->cx->scratch, Value *, n_values + 1);
     if (s->automatic) take_chosen(s);
     else
-        for (const Op *o = s->f->first; o; o = o->next) s->region[o->id] = region_of(s, o);
+        for (const Op *o = s->f->first; o; o = o->next) s->border[o->id] = border_of(s, o);
     for (const Op *o = s->f->first; o; o = o->next)
-        for (int i = 0; s->region[o->id] && i < o->n_in; i++) {
+        for (int i = 0; s->border[o->id] && i < o->n_in; i++) {
             const Op *def = o->in[i]->def;
-            if (def && s->region[def->id] && s->region[def->id] != s->region[o->id]) s->kept[o->in[i]->id] = true;
+            if (def && s->border[def->id] && s->border[def->id] != s->border[o->id]) s->kept[o->in[i]->id] = true;
         }
     for (Op *o = s->f->first; o; o = o->next) {
         if (!hd_has(&o->attrs, A_BWD) || hd_has(&o->attrs, A_RECOMPUTED)) continue;
@@ -127,7 +126,7 @@ static Change recompute(Module *m, PassCx *cx, bool automatic) {
                    .kept_list = hd_places(m, A_KEPT, cx->scratch), .offloaded = hd_places(m, A_OFFLOAD, cx->scratch)};
     const int errors = m->cx->diags.errors;
     if (!automatic && !hd_places_differ(&s.listed, &s.kept_list)) return FAILED;
-    s.regions = hd_places_borders(&s.listed, cx->scratch);
+    s.borders = hd_places_borders(&s.listed, cx->scratch);
     for (s.f = m->funcs; s.f; s.f = s.f->next)
         if (!s.f->is_kernel && hd_has_backward(s.f)) recompute_func(&s);
     if (m->cx->diags.errors > errors) return FAILED; // the table of the device cannot be read

@@ -46,7 +46,7 @@ static Value *flatten(Partition *p, const Op *at, Value *x, int layout) {
 
 // Dimension d becomes the first one, or the first one dimension d.
 static Value *turn(Partition *p, const Op *at, Value *x, int d, bool to_front, int layout) {
-    int64_t perm[HD_MAX_RANK], dim[HD_MAX_RANK];
+    int64_t perm[HD_MAX_DIMS], dim[HD_MAX_DIMS];
     const Type *t = x->type;
     for (int i = 0; i < t->rank; i++) {
         perm[i] = i > d ? i : to_front ? (i ? i - 1 : d) : (i < d ? i + 1 : 0);

@@ -135,7 +135,7 @@ static Value *drop_identity(Simplifier *s HD_UNUSED, Op *o) {
 static Value *compose_transposes(Simplifier *s HD_UNUSED, Op *o) {
     const Op *inner = o->in[0]->def;
     const Attr *first = hd_attr(&inner->attrs, A_PERM), *second = hd_attr(&o->attrs, A_PERM);
-    int64_t perm[HD_MAX_RANK];
+    int64_t perm[HD_MAX_DIMS];
     for (int i = 0; i < second->n; i++) perm[i] = first->ints[second->ints[i]];
     hd_set_ints(o->func->module->cx, &o->attrs, A_PERM, second->n, perm);
     o->in[0] = inner->in[0];

@@ -18,7 +18,7 @@
 #include "passes/tensor/tensor_parallel.h"
 #include "ir/base/ints.h"
 #include "ir/layout.h"
-#include "ir/random.h"
+#include "ir/dropout.h"
 #include "ir/shapes.h"
 #include "passes/settings.h"
 #include "passes/tensor/partition.h"

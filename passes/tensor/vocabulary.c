@@ -31,8 +31,8 @@ static Value *insert1(const Vocabulary *v, Op *at, OpKind k, Value *in, const At
 }
 
 static const Type *of_parts(const Vocabulary *v, DType d, const Type *each) {
-    int64_t dim[HD_MAX_RANK] = {v->ranks};
-    if (each->rank >= HD_MAX_RANK) return NULL;
+    int64_t dim[HD_MAX_DIMS] = {v->ranks};
+    if (each->rank >= HD_MAX_DIMS) return NULL;
     for (int i = 0; i < each->rank; i++) dim[i + 1] = each->dim[i];
     return hd_type(v->m->cx, d, each->rank + 1, dim);
 }

@@ -38,7 +38,7 @@
 // V17 results and operands are disjoint, or declared in place and       places, contents       contents, transient
 //     legally so; those of a collective are always disjoint
 // V19 events are recorded once, and before they are waited for, also    order, regions,        order, regions,
-//     where a function waits for the one before it; streams fork, join, border                 overlaps
+//     where a function waits for the one before it; streams fork, join, seam                 overlaps
 //     or run beside the next function of a step that says so; those
 //     that cross the end of a capture region are external; a stream in
 //     a region forks and joins there
@@ -96,7 +96,7 @@ bool hd_plan_wrong(PlanCheck *c, const Op *o, Span span, const char *fmt, ...) {
     va_start(ap, fmt);
     const char *what = hd_vsprintf(c->a, fmt, ap);
     va_end(ap);
-    const char *after = c->joined ? hd_sprintf(c->a, " after @%s", c->joined->border->before->name) : "";
+    const char *after = c->joined ? hd_sprintf(c->a, " after @%s", c->joined->seam->before->name) : "";
     const char *in = c->f ? hd_sprintf(c->a, "in @%s%s: ", c->f->name, after) : "";
     const char *who = o ? hd_sprintf(c->a, "%s ", hd_plan_op(c, o)) : "";
     Finding f = {o ? o->span : span, hd_sprintf(c->a, "%s%s%s", in, who, what)};
@@ -118,7 +118,7 @@ void hd_plan_unproved(PlanCheck *c, const Op *o, const char *text) {
 
 const char *hd_plan_number(const PlanCheck *c, const Op *o) {
     const Joined *j = c->joined;
-    if (j && o->id < j->tail) return hd_sprintf(c->a, "%d of @%s", j->from[o->id], j->border->before->name);
+    if (j && o->id < j->tail) return hd_sprintf(c->a, "%d of @%s", j->from[o->id], j->seam->before->name);
     return hd_sprintf(c->a, "%d", o->id - (j ? j->tail : 0));
 }
 
@@ -177,12 +177,12 @@ int hd_plan_last_micro(const PlanCheck *c) {
 }
 
 // A function beside what the one before it left running.
-static void check_border(PlanCheck *c, const Border *b) {
+static void check_seam(PlanCheck *c, const Seam *b) {
     Joined j = hd_join(b, c->a);
     if (!j.tail) return; // the barrier is whole
     hd_plan_join(c, &j);
     hd_check_contents(c); // first: it names the bytes that an event is missing for
-    if (!c->found.n) hd_check_border(c);
+    if (!c->found.n) hd_check_seam(c);
     if (c->found.n) return;
     hd_check_regions(c);
     hd_check_live(c);
@@ -205,12 +205,12 @@ Findings hd_check_plan(const Module *m, Arena *a, Findings *unproved) {
     c.captured = HD_NEWN(a, const Op *, m->n_symbols + 1);
     c.of_model = hd_program(m) != NULL;
     c.cuda = !strcmp(hd_word(hd_settings(m, "target"), A_TARGET, "host"), "cuda");
-    hd_check_places(&c);
+    hd_check_addresses(&c);
     hd_check_layout(&c);
     hd_check_settings(&c);
     hd_check_kernels(&c);
     hd_check_inputs(&c);
-    c.borders = hd_borders(m, a);
+    c.seams = hd_seams(m, a);
     hd_check_overlaps(&c);
     if (c.found.n) return c.found; // later parts rely on arenas and buffers
     for (const Func *f = m->funcs; f; f = f->next) {
@@ -228,10 +228,10 @@ Findings hd_check_plan(const Module *m, Arena *a, Findings *unproved) {
         hd_check_live(&c);
         hd_check_alive(&c);
     }
-    for (int i = 0; i < c.borders.n && !c.found.n; i++) check_border(&c, &c.borders.at[i]);
+    for (int i = 0; i < c.seams.n && !c.found.n; i++) check_seam(&c, &c.seams.at[i]);
     c.f = NULL;
     c.joined = NULL;
-    if (!c.found.n) hd_check_random(&c);
+    if (!c.found.n) hd_check_dropout(&c);
     if (!c.found.n) {
         hd_check_contributions(&c);
         hd_check_scales(&c);

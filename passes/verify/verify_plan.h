@@ -3,7 +3,7 @@
 #ifndef PASSES_VERIFY_VERIFY_PLAN_H
 #define PASSES_VERIFY_VERIFY_PLAN_H
 #include "ir/mesh.h"
-#include "passes/analysis/border.h"
+#include "passes/analysis/seam.h"
 
 typedef struct { Span span; const char *text; } Finding;
 typedef struct { Finding *at; int n, cap; } Findings;
@@ -49,7 +49,7 @@ typedef struct {
     int *part_of;           // by symbol id, of buffers: which part of its bucket it is; N_PARTS: none
     const Symbol *train, *eval, *logits, *decode; // steps; NULL: none
     const Op **captured;        // by symbol id, of regions: the op that begins it; NULL: none so far
-    Borders borders;        // of steps whose functions overlap
+    Seams seams;        // of steps whose functions overlap
     const Func *f;          // the function under check
     const Joined *joined;   // it is this one's: what its first ops are; NULL: it is a function of the plan
     Op **ops;               // of it, by op id
@@ -91,7 +91,7 @@ int hd_plan_last_micro(const PlanCheck *c); // the segment of a step that is its
 void hd_plan_enter(PlanCheck *c, const Func *f); // makes it c->f
 void hd_plan_join(PlanCheck *c, const Joined *j); // likewise
 void hd_check_layout(PlanCheck *c); // of the module: mesh, comms, buckets and their contents; fills the tables above
-void hd_check_places(PlanCheck *c);        // of the module: arenas, buffers, arguments
+void hd_check_addresses(PlanCheck *c);        // of the module: arenas, buffers, arguments
 void hd_check_sizes(PlanCheck *c);         // of the module: no arena is larger than needed
 void hd_check_kernels(PlanCheck *c);       // of the module: kernel functions
 void hd_check_inputs(PlanCheck *c);        // of the module: arguments, tokens, homes of settings
@@ -101,13 +101,13 @@ void hd_check_live(PlanCheck *c);           // of c->f: no more bytes are alive 
 void hd_check_order(PlanCheck *c);         // of c->f: events, forks and joins
 void hd_check_regions(PlanCheck *c);       // of c->f: capture regions, and the events that cross their ends
 void hd_check_overlaps(PlanCheck *c);      // of the module: what steps say of overlaps
-void hd_check_border(PlanCheck *c);        // of c->joined: the tail has ended when the function has
+void hd_check_seam(PlanCheck *c);        // of c->joined: the tail has ended when the function has
 void hd_check_streams(PlanCheck *c);       // of c->f: which stream a collective belongs to
 void hd_check_alive(PlanCheck *c);         // of c->f: how many gathered weights and gradients are alive
 void hd_check_contents(PlanCheck *c);      // of c->f: what every byte holds when it is read; races
 void hd_check_transfers(PlanCheck *c);     // of c->f: copies to the host and back
 void hd_check_writes(PlanCheck *c);        // of the module: who writes what outlives a function
-void hd_check_random(PlanCheck *c);        // of the module: the keys of dropout
+void hd_check_dropout(PlanCheck *c);        // of the module: the keys of dropout
 void hd_check_contributions(PlanCheck *c); // of the module: gradients and optimizer, over the functions of a step
 void hd_check_scales(PlanCheck *c);        // of the module: the loss that each function of a step keeps, by probes
 bool hd_check_program(PlanCheck *c);       // of the module: it computes what the tensor stage computes; false: it does

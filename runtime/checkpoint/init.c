@@ -3,7 +3,7 @@
 #include "runtime/checkpoint/pieces.h"
 #include "runtime/checkpoint/state.h"
 #include "runtime/base/parallel.h"
-#include "runtime/random.h"
+#include "runtime/philox.h"
 #include "runtime/world/world.h"
 
 static HdDraw draw_of(const HdProgram *p, int k, HdSpan s, int64_t seed) {

@@ -127,7 +127,7 @@ static int heuristics(HdCuda *x, const HdGemm *g, const HdGemmState *s, int want
 }
 
 LtStatus hd_gemm_issue(HdCuda *x, const HdGemm *g, const HdGemmState *s, const LtAlgo *algo, CuStream stream,
-                       const HdGemmPlace *at) {
+                       const HdGemmOperands *at) {
     static const float one = 1, zero = 0;
     static const double wide_one = 1, wide_zero = 0;
     const void *alpha = g->d == HD_F64 ? (const void *)&wide_one : at->c ? &at->alpha : &one;
@@ -237,7 +237,7 @@ static bool prepare(HdCuda *x, const int *order, int at_order, HdKey *keys, HdSt
     const HdGemm *g = &p->gemms[i];
     HdGemmState *s = &x->gemms.gemms[i];
     HdGemmTrial trial = {.g = g, .s = s, .watch = watch};
-    bool fits = hd_gemm_place(x, g, &trial.at) <= p->arena_bytes;
+    bool fits = hd_gemm_operands(x, g, &trial.at) <= p->arena_bytes;
     keys[i] = key_of(x, g, policy.tune);
     if (!make_descriptors(x, g, s) || (fits && !(set_bias(x, g, s, trial.at.bias) &&
                                                  set_scales(x, g, s, trial.at.scale_a, trial.at.scale_b))))
@@ -302,8 +302,8 @@ static int64_t scratch_bytes(const HdCuda *x) { // of the largest product that f
     const HdProgram *p = x->head.program;
     int64_t most = 0;
     for (int i = 0; i < p->n_gemms; i++) {
-        HdGemmPlace at;
-        const int64_t need = hd_gemm_place(x, &p->gemms[i], &at);
+        HdGemmOperands at;
+        const int64_t need = hd_gemm_operands(x, &p->gemms[i], &at);
         if (need > most && need <= p->arena_bytes) most = need;
     }
     return most;
@@ -338,7 +338,7 @@ bool hd_gemms_open(HdCuda *x) {
     return ok;
 }
 
-void hd_gemm_run(HdCuda *x, int stream, int gemm, const HdGemmPlace *at) {
+void hd_gemm_run(HdCuda *x, int stream, int gemm, const HdGemmOperands *at) {
     if (x->failed) return;
     const HdGemm *g = &x->head.program->gemms[gemm];
     HdGemmState *s = &x->gemms.gemms[gemm];
@@ -358,12 +358,12 @@ void hd_gemm_run(HdCuda *x, int stream, int gemm, const HdGemmPlace *at) {
 void hd_cuda_gemm(HdExec *h, int stream, int gemm, uint64_t a, uint64_t b, uint64_t bias, uint64_t d,
                   uint64_t workspace) {
     hd_gemm_run((HdCuda *)h, stream, gemm,
-                &(HdGemmPlace){.a = a, .b = b, .bias = bias, .d = d, .workspace = workspace});
+                &(HdGemmOperands){.a = a, .b = b, .bias = bias, .d = d, .workspace = workspace});
 }
 
 void hd_cuda_gemm_scaled(HdExec *h, int stream, int gemm, uint64_t a, uint64_t b, uint64_t scale_a, uint64_t scale_b,
                          uint64_t d, uint64_t workspace) {
-    hd_gemm_run((HdCuda *)h, stream, gemm, &(HdGemmPlace){.a = a, .b = b, .scale_a = scale_a, .scale_b = scale_b,
+    hd_gemm_run((HdCuda *)h, stream, gemm, &(HdGemmOperands){.a = a, .b = b, .scale_a = scale_a, .scale_b = scale_b,
                                                           .d = d, .workspace = workspace});
 }
 

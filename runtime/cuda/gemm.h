@@ -9,13 +9,13 @@ typedef struct { // addresses of operands
     CuPtr a, b, scale_a, scale_b, bias, d, workspace;
     CuPtr c;           // d = alpha a b + beta c, of a product that accumulates; 0: d += a b
     float alpha, beta;
-} HdGemmPlace;
+} HdGemmOperands;
 typedef struct { CuEvent start, end; } HdStopwatch;
 
 typedef struct { // what is timed, where, and with what
     const HdGemm *g;
     const HdGemmState *s; // with descriptors
-    HdGemmPlace at;
+    HdGemmOperands at;
     HdStopwatch watch;
 } HdGemmTrial;
 
@@ -26,7 +26,7 @@ bool hd_gemm_short(const HdGemm *g); // takes some 30 us at most, and is never t
 // How many candidates are worth asking for: more for a short product, since they take no time.
 int hd_gemm_wanted(const HdGemm *g);
 // Places for the product's operands from the beginning of the arena on, which is still unused. Returns their bytes.
-int64_t hd_gemm_place(const HdCuda *x, const HdGemm *g, HdGemmPlace *at);
+int64_t hd_gemm_operands(const HdCuda *x, const HdGemm *g, HdGemmOperands *at);
 // Fills the arena's first bytes with numbers and makes the events; false after hd_cuda_fail. close: in any case.
 bool hd_stopwatch_open(HdCuda *x, HdStopwatch *w, int64_t bytes);
 void hd_stopwatch_close(HdCuda *x, HdStopwatch *w);
@@ -36,7 +36,7 @@ void hd_stopwatch_close(HdCuda *x, HdStopwatch *w);
 int hd_gemm_fastest(HdCuda *x, const HdGemmTrial *t, const LtHeuristic *found, int n, bool load, float *ms);
 
 // gemm.c: runs a product of the program at that place
-void hd_gemm_run(HdCuda *x, int stream, int gemm, const HdGemmPlace *at);
+void hd_gemm_run(HdCuda *x, int stream, int gemm, const HdGemmOperands *at);
 LtStatus hd_gemm_issue(HdCuda *x, const HdGemm *g, const HdGemmState *s, const LtAlgo *algo, CuStream stream,
-                       const HdGemmPlace *at);
+                       const HdGemmOperands *at);
 #endif

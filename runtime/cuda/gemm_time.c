@@ -25,7 +25,7 @@ int hd_gemm_wanted(const HdGemm *g) { return hd_gemm_short(g) ? HD_GEMM_CANDIDAT
 
 static int64_t padded(int64_t bytes) { return (bytes + 255) & ~(int64_t)255; }
 
-int64_t hd_gemm_place(const HdCuda *x, const HdGemm *g, HdGemmPlace *p) {
+int64_t hd_gemm_operands(const HdCuda *x, const HdGemm *g, HdGemmOperands *p) {
     const int64_t n = hd_gemm_batches(g), size[7] = {n * g->m * g->k * (int64_t)hd_dtypes[g->a].bytes,
                                                      n * g->k * g->n * (int64_t)hd_dtypes[g->b].bytes,
                                                      g->scaled ? g->m * 4 : 0,

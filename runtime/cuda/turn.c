@@ -24,12 +24,12 @@ static void turn(HdCuda *x, int stream, const HdTurn *t, const HdTurned *m, cons
     for (int k = 0; k < HD_TURN_STEPS; k++) {
         const float s = k == HD_TURN_STEPS - 1 ? m->scale : 1;
         const CuPtr from = k % 2 ? at->d : at->x, to = k % 2 ? at->x : at->d;
-        hd_gemm_run(x, stream, m->product[0], &(HdGemmPlace){.a = from, .b = from, .d = at->g,
+        hd_gemm_run(x, stream, m->product[0], &(HdGemmOperands){.a = from, .b = from, .d = at->g,
                                                              .workspace = at->offered});
-        hd_gemm_run(x, stream, m->product[1], &(HdGemmPlace){.a = at->g, .b = at->g, .c = at->g, .d = at->h,
+        hd_gemm_run(x, stream, m->product[1], &(HdGemmOperands){.a = at->g, .b = at->g, .c = at->g, .d = at->h,
                                                              .alpha = HD_TURN_C, .beta = HD_TURN_B,
                                                              .workspace = at->offered});
-        hd_gemm_run(x, stream, m->product[2], &(HdGemmPlace){.a = tall ? from : at->h, .b = tall ? at->h : from,
+        hd_gemm_run(x, stream, m->product[2], &(HdGemmOperands){.a = tall ? from : at->h, .b = tall ? at->h : from,
                                                              .c = from, .d = to, .alpha = s, .beta = s * HD_TURN_A,
                                                              .workspace = at->offered});
     }

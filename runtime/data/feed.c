@@ -3,7 +3,7 @@
 // domains").
 #include "runtime/data/feed.h"
 #include "runtime/dtypes.h"
-#include "runtime/random.h"
+#include "runtime/philox.h"
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -86,7 +86,7 @@ static void drop(const HdAttention *t, const int32_t *key, int64_t batch, int64_
                       row = (batch % t->each * t->heads + of_all) * t->seq + q.first + i;
         for (int64_t j = 0; j < k.n; j++) {
             const uint64_t at = (uint64_t)(row * t->seq + k.first + j);
-            if (!j || at % 4 == 0) hd_random_words(key, (uint64_t)(batch / t->each), at / 4, word);
+            if (!j || at % 4 == 0) hd_dropout_words(key, (uint64_t)(batch / t->each), at / 4, word);
             const bool keeps = word[at % 4] >= t->threshold;
             p[i * ROWS + j] = keeps ? p[i * ROWS + j] * t->factor : 0;
             if (other) other[i * ROWS + j] = keeps ? other[i * ROWS + j] * t->factor : 0;

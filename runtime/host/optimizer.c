@@ -116,7 +116,7 @@ void hd_host_skip_outlier(const HdOptimizer *o, const float *norm, const float *
         if (o->skip_z[i] > 0 && (double)z[i] > o->skip_z[i]) scalars[1] = NAN;
 }
 
-void hd_host_random(int32_t *counter, int64_t sites, int64_t stride, uint64_t place, int32_t *keys) {
+void hd_host_dropout_keys(int32_t *counter, int64_t sites, int64_t stride, uint64_t place, int32_t *keys) {
     for (int64_t s = 0; s < sites; s++) {
         const int32_t row[8] = {counter[0], counter[1], counter[2], counter[3], (int32_t)s, (int32_t)place};
         memcpy(keys + s * 8, row, sizeof row);

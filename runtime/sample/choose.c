@@ -1,7 +1,7 @@
 // See choose.h. All arithmetic is f64, in an order that the logits alone decide: equal logits and an equal seed give
 // equal tokens, with the same C library (`exp`).
 #include "runtime/sample/choose.h"
-#include "runtime/random.h"
+#include "runtime/philox.h"
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 #ifndef TESTS_GPU_DRAWS_H
 #define TESTS_GPU_DRAWS_H
 #include "runtime/dtypes.h"
-#include "runtime/random.h"
+#include "runtime/philox.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

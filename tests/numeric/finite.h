@@ -5,7 +5,7 @@
 // largest gradient is far above both, and far below the smallest error that a wrong rule could make.
 #ifndef TESTS_NUMERIC_FINITE_H
 #define TESTS_NUMERIC_FINITE_H
-#include "ir/random.h"
+#include "ir/dropout.h"
 #include "tests/numeric/harness.h"
 
 static const double STEP = 1e-3, BOUND = 1e-8;

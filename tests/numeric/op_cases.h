@@ -458,11 +458,11 @@ static const OpCase op_cases[] = {
                  "  %2, %3, %4 = layer_norm %1, %w, %b {eps = 1e-05} : $[2,50,64], f32[2,50], f32[2,50]\n  %5 = "
                  "dropout %c, %i9 {p = 0.2, batch = 1} : $[2,50,64]\n  %6 = sum_to %5 {out = f32} : f32[64]\n  "
                  "return %1, %2, %6\n}"},
-    {CASE_F32, "(%a: f32[4,6,8]) -> f32[4,6,8], f32[4,6,8] {\n  random {counter = @count, sites = 3, stride = 5, into "
-               "= @keys, offset = 8}\n  %0 = view {buffer = @keys, offset = 24} : i32[8]\n  %1 = dropout %a, %0 {p = "
-               "0.5, batch = 4} : f32[4,6,8]\n  %2 = random {counter = @count, sites = 1, stride = 7} : i32[1,8]\n  "
-               "%3 = reshape %2 : i32[8]\n  %4 = dropout %a, %3 {p = 0.5, batch = 4} : f32[4,6,8]\n  return %1, "
-               "%4\n}"},
+    {CASE_F32, "(%a: f32[4,6,8]) -> f32[4,6,8], f32[4,6,8] {\n  dropout_keys {counter = @count, sites = 3, stride = 5, "
+               "into = @keys, offset = 8}\n  %0 = view {buffer = @keys, offset = 24} : i32[8]\n  %1 = dropout %a, %0 {"
+               "p = 0.5, batch = 4} : f32[4,6,8]\n  %2 = dropout_keys {counter = @count, sites = 1, stride = 7} "
+               ": i32[1,8]\n  %3 = reshape %2 : i32[8]\n  %4 = dropout %a, %3 {p = 0.5, batch = 4} : f32[4,6,8]\n"
+               "  return %1, %4\n}"},
     {CASE_TRAIN, "(%sq: $[2,70,48], %sk: $[2,70,48], %v: $[2,70,48], %d: $[2,70,48], %i9: i32[8]) -> $[2,70,48], "
                  "$[2,70,48], $[2,70,48], $[2,70,48] {\n"
                  "  %0, %1 = attention %sq, %sk, %v, %i9 {heads = 3, causal, p = 0.3, batch = 2} : $[2,70,48], "

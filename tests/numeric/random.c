@@ -73,7 +73,7 @@ static void sum_results(Graph *g) {
         if (o->kind == OP_PARAM) hd_push(g->arena, &terms, hd_build1(&b, OP_SIN, o->out[0], NULL, NULL, NULL));
     Value *loss = NULL;
     for (int i = 0; i < terms.n; i++) {
-        static const int64_t axes[HD_MAX_RANK] = {0, 1, 2, 3, 4, 5};
+        static const int64_t axes[HD_MAX_DIMS] = {0, 1, 2, 3, 4, 5};
         Attrs as = {0};
         hd_set_ints(g->m->cx, &as, A_AXES, terms.at[i]->type->rank, axes);
         Value *sum = hd_build1(&b, OP_SUM, terms.at[i], NULL, &as, NULL);

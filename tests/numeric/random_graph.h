@@ -3,7 +3,7 @@
 #ifndef TESTS_NUMERIC_RANDOM_GRAPH_H
 #define TESTS_NUMERIC_RANDOM_GRAPH_H
 #include "ir/mesh.h"
-#include "ir/random.h"
+#include "ir/dropout.h"
 #include "ir/shapes.h"
 #include "tests/numeric/harness.h"
 
@@ -24,7 +24,7 @@ static Value *any(Graph *g) { return g->pool.at[below(g, g->pool.n)]; }
 
 static const Type *random_type(Graph *g, DType d) {
     static const int64_t small[] = {2, 4, 4, 3, 1}, large[] = {64, 8, 33, 130, 64, 3, 1, 16};
-    int64_t dim[HD_MAX_RANK];
+    int64_t dim[HD_MAX_DIMS];
     int rank = below(g, 4);
     for (int i = 0; i < rank; i++) dim[i] = g->large ? large[below(g, 8)] : small[below(g, 5)];
     return hd_type(g->m->cx, d, rank, dim);
@@ -57,7 +57,7 @@ static void random_attr(Graph *g, Op *o, AttrId id, bool optional) {
     Ctx *cx = g->m->cx;
     const Type *t = o->n_in ? o->in[0]->type : NULL;
     int rank = t && t->rank ? t->rank : 1;
-    int64_t ints[HD_MAX_RANK];
+    int64_t ints[HD_MAX_DIMS];
     int n = 0;
     if (optional && below(g, 2)) return;
     switch (id) {

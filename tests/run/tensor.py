@@ -104,7 +104,7 @@ OF_POSITIONS = {name: MUTANTS[name] for name in (
 DRAWS = {  # of GPT-2 with positions split over ranks: dropout of what blocks add, and of attention by heads
     "dropout of the whole": line(r"= dropout .*over = ", sub(r"dims = \[1\], over = \[tensor\], ", "")),
     "dropout of another dimension": line(r"= dropout .*over = ", sub(r"dims = \[1\]", "dims = [2]")),
-    "keys of one rank": line(r"random {", sub(r", over = \[tensor\]", "")),
+    "keys of one rank": line(r"dropout_keys {", sub(r", over = \[tensor\]", "")),
     "heads of the first rank": line(r"= attention .*over = ", sub(r", over = \[tensor\]", "")),
     "heads of the first rank, in the gradient": line(r"= attention_grad ", sub(r", over = \[tensor\]", "")),
 }

@@ -6,7 +6,7 @@
 #include "ir/base/ints.h"
 #include "ir/mesh.h"
 #include "ir/machine/workspace.h"
-#include "tests/unit/plan_places.h"
+#include "tests/unit/plan_addresses.h"
 
 static Func *nth_func(Module *m, int n, bool kernels) {
     for (Func *f = m->funcs; f; f = f->next)

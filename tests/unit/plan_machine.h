@@ -240,7 +240,7 @@ static void run_op(Machine *x, const Op *o, uint64_t key) {
     if (o->kind == OP_RETURN) x->result = o->n_in ? mix(x->result, key) : x->result;
     if (o->kind == OP_STORE)
         write_into(x, o, hd_type_bytes(o->in[0]->type), o->in[0], 0);
-    if (o->kind == OP_STEP_SCALARS || o->kind == OP_RANDOM) {
+    if (o->kind == OP_STEP_SCALARS || o->kind == OP_DROPOUT_KEYS) {
         const Symbol *b = buffer_of(x, o, A_COUNTER);
         int64_t n;
         uint64_t *c = cells(x, at_of(x, &b->place), hd_type_bytes(b->type), &n);
@@ -253,7 +253,7 @@ static void run_op(Machine *x, const Op *o, uint64_t key) {
         for (int64_t i = 0; i < n; i++) c[i] = mix(c[i], key);
         for (int64_t i = 0; i < n; i++) key = mix(key, c[i]);
     }
-    if ((o->kind == OP_GEMM || o->kind == OP_EMBEDDING_GRAD || o->kind == OP_RANDOM) && hd_has(&o->attrs, A_INTO))
+    if ((o->kind == OP_GEMM || o->kind == OP_EMBEDDING_GRAD || o->kind == OP_DROPOUT_KEYS) && hd_has(&o->attrs, A_INTO))
         write_into(x, o, hd_type_bytes(hd_result_type(o, 0)), NULL, key);
     const Attr *list = hd_attr(&o->attrs, A_BUFFERS);
     for (int i = 0; list && i < list->n; i++) {

@@ -3,11 +3,11 @@
 #define TESTS_UNIT_PLAN_MUTATIONS_H
 #include "passes/analysis/access.h"
 #include "passes/verify/values/program.h"
-#include "tests/unit/plan_borders.h"
+#include "tests/unit/plan_seams.h"
 #include "tests/unit/plan_claims.h"
 #include "tests/unit/plan_machine.h"
 #include "tests/unit/plan_parts.h"
-#include "tests/unit/plan_places.h"
+#include "tests/unit/plan_addresses.h"
 #include "tests/unit/plan_reorder.h"
 
 typedef enum {
@@ -237,7 +237,7 @@ static bool fits(const Op *o, Mutation what) {
     case MUTATE_ALIGN: return hd_attr_allowed(hd_op_info(o->kind)->attrs, A_ALIGN);
     case MUTATE_STREAM: return true;
     case MUTATE_SITE: return o->kind == OP_VIEW && o->out[0]->type->dtype == TY_I32;
-    case MUTATE_DROP_RANDOM: case MUTATE_STRIDE: case MUTATE_UNCOUNTED: return o->kind == OP_RANDOM;
+    case MUTATE_DROP_KEYS: case MUTATE_STRIDE: case MUTATE_UNCOUNTED: return o->kind == OP_DROPOUT_KEYS;
     case MUTATE_DROP_CROSSING: case MUTATE_LATE_CROSSING: return crosses(o);
     case MUTATE_DROP_TAIL: case MUTATE_EARLY_TAIL: return ends_tail(o);
     case MUTATE_ONTO_CARRIED: return runs_beside(o);
@@ -310,7 +310,7 @@ static bool mutate_op(Module *m, Op *o, Mutation what, uint64_t random) {
     case MUTATE_TREE: case MUTATE_ALIGN: return what == MUTATE_TREE ? leave_order(o) : change_align(o, random);
     case MUTATE_SETTING: return change_setting(m, o, random);
     case MUTATE_SITE: return change_site(m, o, random);
-    case MUTATE_DROP_RANDOM: return random % 2 ? erase(o) : twice(o);
+    case MUTATE_DROP_KEYS: return random % 2 ? erase(o) : twice(o);
     case MUTATE_STRIDE: return hd_set_int(m->cx, &o->attrs, A_STRIDE, hd_int(&o->attrs, A_STRIDE, 1) + 1), true;
     case MUTATE_UNCOUNTED: return count_elsewhere(m, o);
     case MUTATE_WORKSPACE: return shrink_workspace(m, o);

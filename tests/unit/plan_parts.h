@@ -1,7 +1,7 @@
 // Mutations of which buffers a bucket or an update names.
 #ifndef TESTS_UNIT_PLAN_PARTS_H
 #define TESTS_UNIT_PLAN_PARTS_H
-#include "tests/unit/plan_places.h"
+#include "tests/unit/plan_addresses.h"
 
 // A buffer that a bucket or an update names: by an attribute, or as number `at` of its list.
 typedef struct { AttrId id; int at; } Part;

@@ -3,7 +3,7 @@
 #define TESTS_UNIT_PLAN_REORDER_H
 #include "passes/analysis/access.h"
 #include "tests/unit/plan_events.h"
-#include "tests/unit/plan_places.h"
+#include "tests/unit/plan_addresses.h"
 
 static bool reads(const Op *o, const Op *def) {
     for (int i = 0; i < o->n_in; i++)

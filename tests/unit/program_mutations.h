@@ -251,7 +251,7 @@ static bool change_integer(Op *o, uint64_t random) {
             hd_set_int(cx, &o->attrs, id, a->i + (a->i && random / 8 % 2 ? -1 : 1));
             return true;
         }
-        int64_t list[HD_MAX_RANK];
+        int64_t list[HD_MAX_DIMS];
         for (int i = 0; i < a->n; i++) list[i] = a->ints[(i + 1) % a->n];
         if (a->n == 1) list[0] = list[0] ? list[0] - 1 : 1;
         hd_set_ints(cx, &o->attrs, id, a->n, list);

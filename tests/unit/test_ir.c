@@ -56,7 +56,7 @@ TEST(types_out_of_range) {
     int64_t big = (int64_t)1 << 40;
     CHECK(!hd_type(cx, TY_F32, 2, (int64_t[]){big, big}));
     CHECK(!hd_type(cx, TY_F32, 1, (int64_t[]){-1}));
-    CHECK(!hd_type(cx, TY_F32, HD_MAX_RANK + 1, (int64_t[HD_MAX_RANK + 1]){1, 1, 1, 1, 1, 1, 1}));
+    CHECK(!hd_type(cx, TY_F32, HD_MAX_DIMS + 1, (int64_t[HD_MAX_DIMS + 1]){1, 1, 1, 1, 1, 1, 1}));
     CHECK(!hd_type(cx, TY_F32, 3, (int64_t[]){INT64_MAX, 0, INT64_MAX}));
     hd_ctx_free(cx);
 }

@@ -1,7 +1,7 @@
 // The runtime's own parts: random numbers, token files and their order, safetensors written and read.
 #include "runtime/data/feed.h"
 #include "runtime/heddle.h"
-#include "runtime/random.h"
+#include "runtime/philox.h"
 #include "runtime/checkpoint/safetensors.h"
 #include "tests/unit/check.h"
 #include <math.h>

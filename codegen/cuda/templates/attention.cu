@@ -13,7 +13,7 @@
 //   ATT_LAUNCH                           how the compiler launches them, compared below
 /*drop:
 //   ATT_EACH, ATT_DROP, ATT_BY           dropout: batches of a sequence; what a word must reach for an element to be
-//                                        kept; the factor of what is kept. `key` says by which numbers (ir/random.h)
+//                                        kept; the factor of what is kept. `key` says by which numbers (ir/dropout.h)
 //   ATT_FIRST                            heads of the ranks before this one
 :drop*/
 // Grids: ATT_FWD and ATT_DQ (ceil(T/128), H, B), ATT_DKV (ceil(T/64), KV, B), ATT_DELTA (ceil(B*T*H/8), 1, 1). Threads:

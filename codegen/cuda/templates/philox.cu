@@ -1,4 +1,4 @@
-// Random numbers of dropout: Philox 4x32-10, with the counter and the key of ir/random.h. Only programs that drop
+// Random numbers of dropout: Philox 4x32-10, with the counter and the key of ir/dropout.h. Only programs that drop
 // something have this text. Elements next to each other share four words: where a thread has several, which an unrolled
 // loop shows the compiler, they are drawn once.
 struct Words {

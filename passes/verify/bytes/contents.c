@@ -9,7 +9,7 @@
 // rank's own bytes only while that rank's own op runs, so what holds for one rank's streams holds for all ranks.
 // `after` does not order anything; it is ignored here.
 //
-// A function that follows another one's tail is checked as the joined function of the two (analysis/border.h).
+// A function that follows another one's tail is checked as the joined function of the two (analysis/seam.h).
 #include "passes/analysis/byte_map.h"
 #include "passes/analysis/clocks.h"
 #include "passes/verify/verify_plan.h"

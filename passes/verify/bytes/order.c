@@ -1,8 +1,8 @@
 // Order: every event is recorded exactly once and waited for only after that; where a function waits before it records,
-// or does not record, every function that may run before it does (analysis/border.h). Side streams start after the
+// or does not record, every function that may run before it does (analysis/seam.h). Side streams start after the
 // function's start and end before its return, both on the stream of the return, which is the same for all functions, so
 // that functions run in sequence and can be captured. Streams that overlap need not end before the return, if the ops
-// that they leave running touch nothing but buffers: border.c follows them into the next function.
+// that they leave running touch nothing but buffers: seam.c follows them into the next function.
 #include "passes/analysis/clocks.h"
 #include "passes/verify/verify_plan.h"
 #include "ir/base/search.h"
@@ -31,14 +31,14 @@ static bool records(const Func *f, int64_t event) {
 // Why nothing answers a wait that no earlier op of its function does; NULL: every function before it records the event.
 static const char *unanswered(PlanCheck *c, int64_t event, const Op *later) {
     bool any = false;
-    for (int i = 0; i < c->borders.n; i++) {
-        const Border *b = &c->borders.at[i];
+    for (int i = 0; i < c->seams.n; i++) {
+        const Seam *b = &c->seams.at[i];
         if (b->after != c->f) continue;
         if (!records(b->before, event))
             return hd_sprintf(c->a, "nor does @%s, which may run before it", b->before->name);
         any = true;
     }
-    if (any && hd_follows(&c->borders, c->f)) return NULL;
+    if (any && hd_follows(&c->seams, c->f)) return NULL;
     if (any) return hd_sprintf(c->a, "@%s may be the first function of a step", c->f->name);
     return later ? hd_sprintf(c->a, "%s does, after it", hd_plan_op(c, later)) : "nor does a later one";
 }
@@ -85,11 +85,11 @@ void hd_check_order(PlanCheck *c) {
     const Op *end = c->f->last;
     int main = k.stream_of[end->id];
     const Op **first = HD_NEWN(c->a, const Op *, k.n_streams), **last = HD_NEWN(c->a, const Op *, k.n_streams);
-    const Home *homes = c->borders.n ? hd_homes(c->f, c->a) : NULL;
+    const Home *homes = c->seams.n ? hd_homes(c->f, c->a) : NULL;
     for (const Op *o = c->f->first; o; o = o->next) {
         int s = k.stream_of[o->id];
         if (!first[s] && !hd_op_is(o, TRAIT_WAITS) && !hd_is_alias(o)) first[s] = o;
-        bool runs_on = c->borders.n && s != main && !hd_is_alias(o) && hd_runs_on(&c->borders, c->f, o->stream);
+        bool runs_on = c->seams.n && s != main && !hd_is_alias(o) && hd_runs_on(&c->seams, c->f, o->stream);
         if (!runs_on || !hd_touches_only_buffers(o, homes, c->a)) last[s] = o;
     }
     for (int s = 0; s < k.n_streams; s++) {

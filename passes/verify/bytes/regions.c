@@ -2,11 +2,11 @@
 // do not overlap and are on the main stream, whose work the graph takes the place of. A stream that works in a region
 // forks from the main stream inside it and joins it before its end; what it does before and after the region is ordered
 // by the main stream as well, since the graph does not run on that stream. Work that the function before left running
-// (analysis/border.h) is before a region, too. An event is recorded and waited for in one region, or outside of all, or
+// (analysis/seam.h) is before a region, too. An event is recorded and waited for in one region, or outside of all, or
 // its end in a region is external, also where the other end is in another function. A wait comes after its record in
 // program order, which is the order of issue (order.c). A region without an action is refused as well: its graph would
 // do nothing, and its ends cut the work around them. A region needs no rule for addresses: all are numbers of this
-// text (places.c), and what changes from step to step is in buffers.
+// text (addresses.c), and what changes from step to step is in buffers.
 #include "passes/analysis/clocks.h"
 #include "passes/verify/verify_plan.h"
 #include "ir/base/search.h"
@@ -124,7 +124,7 @@ static void check_events(Regions *r) {
     }
     for (int e = 0; e < events.n; e++) {
         const Event *at = &events.at[e];
-        const Func *after = at->record ? hd_waits_after(&r->c->borders, r->c->f, e) : NULL;
+        const Func *after = at->record ? hd_waits_after(&r->c->seams, r->c->f, e) : NULL;
         if (after) check_record_after(r, at->record, after);
         else if (at->record) check_record(r, at->record, at->inside, at->outside);
     }

@@ -9,7 +9,7 @@
 //   loss                                       what computes one; nothing moves other numbers there
 //   norm                                       ops that compute the norm of gradients
 //   counter, history                           step_scalars, once in a step
-//   random                                     random
+//   dropout_keys                               random state
 //   keys and values (caches)                   attention_step, in the function of kind decode
 //
 // A step names its loss, norm, counter, history, random state and caches; the others are parts of buckets. So
@@ -43,7 +43,7 @@ static const Purpose of_part[N_PARTS] = {
 
 static bool is_update(const Writes *w) { return w->o->kind == OP_UPDATE; }
 static bool counts(const Writes *w) { return w->o->kind == OP_STEP_SCALARS; }
-static bool draws(const Writes *w) { return w->o->kind == OP_RANDOM; }
+static bool draws(const Writes *w) { return w->o->kind == OP_DROPOUT_KEYS; }
 static bool attends(const Writes *w) { return w->o->kind == OP_ATTENTION_STEP; }
 
 // The buffer that an op reads, by name or through views that are its operand.
@@ -96,7 +96,7 @@ static const struct {
     [FOR_NORM] = {"grad_norm or root_sum", is_norm, IN_TRAINING},
     [FOR_COUNTER] = {"step_scalars", counts, IN_TRAINING},
     [FOR_HISTORY] = {"step_scalars", counts, IN_TRAINING},
-    [FOR_RANDOM] = {"random", draws, IN(KIND_MICRO)},
+    [FOR_RANDOM] = {"dropout_keys", draws, IN(KIND_MICRO)},
     [FOR_CACHE] = {"attention_step", attends, IN(KIND_DECODE)},
 };
 

@@ -169,9 +169,9 @@ PlanMaxima hd_plan_maxima(const Module *m, Arena *a) {
     hd_check_layout(&c);
     for (const Func *f = m->funcs; f; f = f->next)
         if (!f->is_kernel) hd_plan_enter(&c, f), count_alive(&c, &most);
-    Borders borders = hd_borders(m, a);
-    for (int i = 0; i < borders.n; i++) {
-        Joined j = hd_join(&borders.at[i], a);
+    Seams seams = hd_seams(m, a);
+    for (int i = 0; i < seams.n; i++) {
+        Joined j = hd_join(&seams.at[i], a);
         hd_plan_join(&c, &j);
         count_alive(&c, &most);
     }

@@ -402,7 +402,7 @@ static void run_op(Flow *w, const Op *o) {
     }
     switch (o->kind) {
     case OP_COPY: hd_flow_copy(w, o); return;
-    case OP_RANDOM: return; // random.c
+    case OP_DROPOUT_KEYS: return; // dropout.c
     case OP_UPDATE: hd_flow_update(w, o); return;
     case OP_GRAD_NORM: case OP_SQUARE_SUMS: hd_flow_norm(w, o); break;
     case OP_ROOT_SUM: case OP_STEP_SCALARS: hd_flow_scalars(w, o); break;

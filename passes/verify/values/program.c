@@ -10,7 +10,7 @@
 //
 // Trusted are what makes the tensor module (the frontend, autodiff, precision, fp8), what runs the plan (code
 // generation, the runtime, libraries), and the proof that buffers hold what their views say, which comes first (flow.c,
-// random.c).
+// dropout.c).
 #include "passes/verify/values/program.h"
 #include "passes/analysis/access.h"
 #include "passes/analysis/places.h"

@@ -4,7 +4,7 @@
 // collective of values changes the layout alone. So a plan of ranks that share the work has the terms of the model on
 // one device, or it computes something else.
 #include "ir/layout.h"
-#include "ir/random.h"
+#include "ir/dropout.h"
 #include "ir/shapes.h"
 #include "passes/verify/values/term_walk.h"
 

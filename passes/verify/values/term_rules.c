@@ -1,7 +1,7 @@
 // The normal form of a term: the rules by which two terms are one (README.md has the list). A rule states an equality
 // of the ops' definitions in ir/ops.def. It may change the order in which a sum or a product is added up, which the ops
 // leave open, or leave out the rounding between a product and the bias that is added to it.
-#include "ir/random.h"
+#include "ir/dropout.h"
 #include "ir/shapes.h"
 #include "passes/verify/values/terms.h"
 
@@ -61,7 +61,7 @@ static bool same_axes(const Type *x, const Type *through, unsigned axes, unsigne
 
 // The same elements without axes of size 1, and the axes that stay.
 static const Term *squeezed(const Terms *t, const Term *x, unsigned *axes) {
-    int64_t dim[HD_MAX_RANK];
+    int64_t dim[HD_MAX_DIMS];
     unsigned left = 0;
     int n = 0;
     for (int i = 0; i < x->type->rank; i++) {
@@ -148,7 +148,7 @@ static const Term *term_embedding(const Terms *t, const Op *o, int i, const Type
 // --- a vocabulary in parts
 
 static const Term *own_index(const Terms *t, const Term *index, int64_t parts, int64_t rows) {
-    int64_t dim[HD_MAX_RANK] = {parts};
+    int64_t dim[HD_MAX_DIMS] = {parts};
     Attrs as = {0};
     for (int i = 0; i < index->type->rank; i++) dim[i + 1] = index->type->dim[i];
     hd_set_int(t->cx, &as, A_SIZE, rows);
@@ -413,7 +413,7 @@ static const Term *term_slice(const Terms *t, const Op *o, int i, const Type *ty
 // There and back is nothing.
 static const Term *term_transpose(const Terms *t, const Op *o, int i, const Type *type, const Term *const *in) {
     const Attr *perm = hd_attr(&o->attrs, A_PERM);
-    int64_t back[HD_MAX_RANK];
+    int64_t back[HD_MAX_DIMS];
     Attrs as = {0};
     for (int k = 0; k < perm->n; k++) back[perm->ints[k]] = k;
     hd_set_ints(t->cx, &as, A_PERM, perm->n, back);

@@ -1,7 +1,7 @@
 #include "passes/verify/values/term_walk.h"
 #include "ir/writes.h"
 #include "ir/eval/eval.h"
-#include "ir/random.h"
+#include "ir/dropout.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,7 +37,7 @@ static void find_buffers(TermWalk *w) {
     w->keys = NULL;
     w->gathered = HD_NEWN(w->t.a, int, w->m->n_symbols + 1);
     for (const Op *o = w->f->first; w->c && o; o = o->next) {
-        if (o->kind == OP_RANDOM) w->keys = hd_named(o, A_INTO);
+        if (o->kind == OP_DROPOUT_KEYS) w->keys = hd_named(o, A_INTO);
         const int number = hd_gathers(o) ? number_of(w, hd_named(o, A_BUFFER)) : -1;
         if (number >= 0 && hd_named(o, A_INTO)) w->gathered[hd_named(o, A_INTO)->id] = 1 + number;
     }
@@ -295,7 +295,7 @@ static void function_op(TermWalk *w, const Op *o) {
 static void given_op(TermWalk *w, const Op *o) {
     const Term *in[HD_MAX_IN];
     const bool moves =
-        hd_has(&o->attrs, A_COMM) || hd_op_is(o, TRAIT_COPIES) || o->kind == OP_ZERO || o->kind == OP_RANDOM;
+        hd_has(&o->attrs, A_COMM) || hd_op_is(o, TRAIT_COPIES) || o->kind == OP_ZERO || o->kind == OP_DROPOUT_KEYS;
     w->given = 0;
     w->whole = o;
     function_op(w, o);

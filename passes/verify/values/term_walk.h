@@ -28,7 +28,7 @@ typedef struct {
     const Op *whole;          // the op at hand, as it is on whole values
     Layout given;             // of what the op at hand writes into its buffer
     bool misplaced;           // some op reads what is laid out otherwise: reported
-    const Symbol *keys;       // the buffer that `random` fills; NULL: none
+    const Symbol *keys;       // the buffer that `dropout_keys` fills; NULL: none
     int *gathered;            // by symbol id: one more than the number of a step that is gathered there of all ranks
     Gifts *gradients;         // by parameter
     Gifts kept;               // losses and their further results

@@ -1,5 +1,5 @@
-// See random.h.
-#include "ir/random.h"
+// See dropout.h.
+#include "ir/dropout.h"
 #include "ir/mesh.h"
 #include "ir/shapes.h"
 #include <math.h>
@@ -52,7 +52,7 @@ void hd_philox4x32(const uint32_t key[2], const uint32_t counter[4], uint32_t wo
     memcpy(word, c, sizeof c);
 }
 
-bool hd_random_keeps(const uint32_t key[HD_KEY], int64_t sequence, int64_t element, uint32_t threshold) {
+bool hd_dropout_keeps(const uint32_t key[HD_KEY], int64_t sequence, int64_t element, uint32_t threshold) {
     const uint64_t number = ((uint64_t)key[3] << 32 | key[2]) + (uint64_t)sequence;
     uint32_t word[4];
     hd_philox4x32(key, (uint32_t[]){(uint32_t)(element / 4), key[4], (uint32_t)number, (uint32_t)(number >> 32)}, word);

@@ -1,4 +1,4 @@
-// Borders of steps that declare overlaps: what they say can hold, and a function's tail has ended when the function
+// Seams of steps that declare overlaps: what they say can hold, and a function's tail has ended when the function
 // after it returns. So only neighbours overlap, and what is proved for each pair of them is proved for the step.
 #include "passes/analysis/clocks.h"
 #include "passes/verify/verify_plan.h"
@@ -20,7 +20,7 @@ void hd_check_overlaps(PlanCheck *c) {
     }
 }
 
-void hd_check_border(PlanCheck *c) {
+void hd_check_seam(PlanCheck *c) {
     const Func *f = c->f;
     Clocks k = hd_clocks(f, c->a);
     const Op **last = HD_NEWN(c->a, const Op *, k.n_streams + 1); // of the tail, by stream

@@ -1,6 +1,6 @@
 // Mutations of a plan: finding what one changes, other places for values, workspaces and buffers, other names.
-#ifndef TESTS_UNIT_PLAN_PLACES_H
-#define TESTS_UNIT_PLAN_PLACES_H
+#ifndef TESTS_UNIT_PLAN_ADDRESSES_H
+#define TESTS_UNIT_PLAN_ADDRESSES_H
 #include "ir/base/ints.h"
 #include "passes/analysis/access.h"
 #include "tests/unit/plan_into.h"

@@ -1,5 +1,5 @@
 // Philox, and initial values on the host.
-#include "runtime/random.h"
+#include "runtime/philox.h"
 
 void hd_philox(uint64_t key, uint64_t stream, uint64_t index, uint32_t out[4]) {
     hd_draw_words(&(HdDraw){.seed = key, .stream = stream}, (int64_t)index, out);

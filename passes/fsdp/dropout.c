@@ -3,14 +3,14 @@
 //
 //   %1 = dropout %0 {p = 0.1, site = 2, batch = 8}
 //                                     ->
-//   random {counter = @state.random, sites = 3, stride = 16, into = @micro_only.random, offset = 0}
+//   dropout_keys {counter = @state.random, sites = 3, stride = 16, into = @micro_only.random, offset = 0}
 //   %1 = view {buffer = @micro_only.random, offset = 16} : i32[8]
 //   %2 = dropout %0, %1 {p = 0.1, batch = 8}
 //
 // The keys are data, so that dropouts that differ in nothing else share a kernel. Sequences go in order to
 // micro-batches and, within each, to the ranks that read different ones (runtime/run/run.c): `stride` is how many one
 // micro-batch of all of them has. Of values that are split over ranks each draws its part (`over`).
-#include "ir/random.h"
+#include "ir/dropout.h"
 #include "passes/fsdp/fsdp.h"
 
 // The number of sites: one more than the largest number of a site; 0: there is no dropout.
@@ -38,7 +38,7 @@ static void add_key(Fsdp *s, Op *o, const Symbol *table) {
     hd_unset(&o->attrs, A_SITE);
 }
 
-void hd_fsdp_random(Fsdp *s, Func *f) {
+void hd_fsdp_dropout(Fsdp *s, Func *f) {
     Ctx *cx = s->m->cx;
     Axes over = 0;
     int64_t batch = 1, sites = count_sites(f, &batch, &over);
@@ -48,11 +48,11 @@ void hd_fsdp_random(Fsdp *s, Func *f) {
         if (hd_draws(o) && !hd_key(o)) add_key(s, o, table);
     Builder b = {.f = f, .before = f->first};
     Attrs as = {0};
-    hd_set_word(cx, &as, A_COUNTER, hd_fsdp_random_state(s)->name);
+    hd_set_word(cx, &as, A_COUNTER, hd_fsdp_dropout_state(s)->name);
     hd_set_int(cx, &as, A_SITES, sites);
     hd_set_int(cx, &as, A_STRIDE, batch * s->ranks);
     if (over) hd_set_axes(cx, &as, A_OVER, over);
     hd_set_word(cx, &as, A_INTO, table->name);
     hd_set_int(cx, &as, A_OFFSET, 0);
-    hd_build(&b, OP_RANDOM, 0, NULL, &as, NULL);
+    hd_build(&b, OP_DROPOUT_KEYS, 0, NULL, &as, NULL);
 }

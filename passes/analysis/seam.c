@@ -1,5 +1,5 @@
-// Borders of steps, tails of functions, and the function that a tail and its follower make. See border.h.
-#include "passes/analysis/border.h"
+// Seams of steps, tails of functions, and the function that a tail and its follower make. See seam.h.
+#include "passes/analysis/seam.h"
 #include "passes/analysis/clocks.h"
 
 bool hd_overlaps(const Symbol *step, const char *stream) {
@@ -9,21 +9,21 @@ bool hd_overlaps(const Symbol *step, const char *stream) {
     return false;
 }
 
-static void add(Borders *list, Arena *a, Border b) {
+static void add(Seams *list, Arena *a, Seam b) {
     for (int i = 0; i < list->n; i++)
         if (list->at[i].step == b.step && list->at[i].before == b.before && list->at[i].after == b.after) return;
     hd_push(a, list, b);
 }
 
-Borders hd_borders(const Module *m, Arena *a) {
-    Borders list = {0};
+Seams hd_seams(const Module *m, Arena *a) {
+    Seams list = {0};
     for (const Symbol *s = m->symbols; s; s = s->next) {
         if (s->kind != SYM_STEP || !hd_has(&s->attrs, A_OVERLAPS)) continue;
         Func *f, *next;
         int64_t times;
         for (int i = 0; (f = hd_segment(m, s, i, &times)); i++) {
-            if (times > 1) add(&list, a, (Border){s, f, f});
-            if ((next = hd_segment(m, s, i + 1, NULL))) add(&list, a, (Border){s, f, next});
+            if (times > 1) add(&list, a, (Seam){s, f, f});
+            if ((next = hd_segment(m, s, i + 1, NULL))) add(&list, a, (Seam){s, f, next});
         }
     }
     return list;
@@ -41,7 +41,7 @@ static bool at_end(const Func *f, bool last) {
     return false;
 }
 
-bool hd_runs_on(const Borders *b, const Func *f, const char *stream) {
+bool hd_runs_on(const Seams *b, const Func *f, const char *stream) {
     bool any = false;
     for (int i = 0; i < b->n; i++) {
         if (b->at[i].before != f) continue;
@@ -51,13 +51,13 @@ bool hd_runs_on(const Borders *b, const Func *f, const char *stream) {
     return any && !at_end(f, true);
 }
 
-bool hd_follows(const Borders *b, const Func *f) {
+bool hd_follows(const Seams *b, const Func *f) {
     bool any = false;
     for (int i = 0; i < b->n; i++) any |= b->at[i].after == f;
     return any && !at_end(f, false);
 }
 
-const Func *hd_waits_after(const Borders *b, const Func *f, int64_t event) {
+const Func *hd_waits_after(const Seams *b, const Func *f, int64_t event) {
     for (int i = 0; i < b->n; i++) {
         if (b->at[i].before != f) continue;
         for (const Op *o = b->at[i].after->first; o; o = o->next) {
@@ -93,7 +93,7 @@ static void keep_views(const Op *o, bool *kept) {
 }
 
 // By op id: whether it belongs to the tail, or is a view that the tail reads.
-static bool *find_tail(const Border *b, Arena *a) {
+static bool *find_tail(const Seam *b, Arena *a) {
     const Func *f = b->before;
     bool *kept = HD_NEWN(a, bool, f->n_ops + 1);
     const Home *homes = hd_homes(f, a);
@@ -118,7 +118,7 @@ static void copy(Func *f, const Op *o, Value **map, Arena *a) {
     hd_append(f, c);
 }
 
-Joined hd_join(const Border *b, Arena *a) {
+Joined hd_join(const Seam *b, Arena *a) {
     const Func *after = b->after;
     const bool *kept = find_tail(b, a);
     int *from = HD_NEWN(a, int, b->before->n_ops + 1);

@@ -1,6 +1,6 @@
 // Counter-based random numbers: a value depends on (key, stream, index) alone.
-#ifndef RUNTIME_RANDOM_H
-#define RUNTIME_RANDOM_H
+#ifndef RUNTIME_PHILOX_H
+#define RUNTIME_PHILOX_H
 #include "runtime/draw.h"
 
 // Philox 4x32-10 (bits.h).

@@ -11,15 +11,15 @@
 // element   row-major, within the part of the operand that belongs to the sequence; of attention, within the part of
 //           the probabilities [batch, heads, seq, seq]
 //
-// An op of a plan gets a row of the table that `random` makes: HD_KEY words, the two of the seed, the two of the first
-// sequence of its operand, the site, the rank's place along the axes `over` of random (0 without), zeros. A row says
-// all that differs between two dropouts, so they share a kernel.
+// An op of a plan gets a row of the table that `dropout_keys` makes: HD_KEY words, the two of the seed, the two of the
+// first sequence of its operand, the site, the rank's place along the axes `over` of the op (0 without), zeros. A row
+// says all that differs between two dropouts, so they share a kernel.
 //
 // Where ranks have parts of an operand (`over`), elements are those of the whole: a part of E elements from its
 // dimension on that stands at place p of n has element i of a sequence as i / E * E n + p E + i % E; of attention, a
 // rank with h heads has those from p h on.
-#ifndef IR_RANDOM_H
-#define IR_RANDOM_H
+#ifndef IR_DROPOUT_H
+#define IR_DROPOUT_H
 #include "ir/ir.h"
 
 enum { HD_KEY = 8, HD_KEY_PLACE = 5 }; // the word of a rank's place
@@ -33,5 +33,5 @@ int64_t hd_dropout_run(const Op *o);          // dropout: consecutive elements o
 uint32_t hd_dropout_threshold(const Op *o);   // p 2^32, rounded
 double hd_dropout_factor(const Op *o);        // of what is kept: 1 / (1 - p) as f32, or f64 where the op computes in it
 void hd_philox4x32(const uint32_t key[2], const uint32_t counter[4], uint32_t word[4]);
-bool hd_random_keeps(const uint32_t key[HD_KEY], int64_t sequence, int64_t element, uint32_t threshold);
+bool hd_dropout_keeps(const uint32_t key[HD_KEY], int64_t sequence, int64_t element, uint32_t threshold);
 #endif

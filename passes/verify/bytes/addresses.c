@@ -160,7 +160,7 @@ static void check_arguments(PlanCheck *c) {
     }
 }
 
-void hd_check_places(PlanCheck *c) {
+void hd_check_addresses(PlanCheck *c) {
     check_arenas(c);
     check_buffers(c);
     check_users(c);

@@ -1,5 +1,5 @@
-// The meaning of dropout and of the keys that it draws by (ir/random.h).
-#include "ir/random.h"
+// The meaning of dropout and of the keys that it draws by (ir/dropout.h).
+#include "ir/dropout.h"
 #include "ir/eval/rules.h"
 #include "ir/mesh.h"
 
@@ -34,12 +34,12 @@ const char *hd_eval_dropout(Eval *e, const Op *o, const Tensor *in, Tensor *out)
         const double y = in[0].data[i] * factor;
         const int64_t at = ranks == 1 ? i % each
                                       : i % each / run * run * ranks + key[HD_KEY_PLACE] * run + i % each % run;
-        out->data[i] = !hd_random_keeps(key, i / each, at, threshold) ? 0 : f32 ? (double)(float)y : y;
+        out->data[i] = !hd_dropout_keeps(key, i / each, at, threshold) ? 0 : f32 ? (double)(float)y : y;
     }
     return NULL;
 }
 
-const char *hd_eval_random(Eval *e, const Op *o, const Tensor *in HD_UNUSED, Tensor *out) {
+const char *hd_eval_dropout_keys(Eval *e, const Op *o, const Tensor *in HD_UNUSED, Tensor *out) {
     double *counter = hd_eval_range(e, hd_word(&o->attrs, A_COUNTER, ""), 0, 4);
     if (!counter) return hd_eval_wrong(e, "the counter has fewer than four elements");
     for (int64_t s = 0; s < hd_int(&o->attrs, A_SITES, 0); s++) {

@@ -1,4 +1,4 @@
-// sync, second part: events over the borders of a step. A stream in `overlaps` runs on when its function returns. All
+// sync, second part: events over the seams of a step. A stream in `overlaps` runs on when its function returns. All
 // that it still does is the function's tail, and one event tells the functions that may follow that the tail has ended:
 //
 //   @micro: ...                                           @micro_last: ...
@@ -27,8 +27,8 @@ typedef VEC(Wait) Waits;
 typedef struct {
     Module *m;
     Arena *a;
-    const Borders *borders;
-    Joined *joined; // by border
+    const Seams *seams;
+    Joined *joined; // by seam
     int64_t peak;   // most bytes live in any function
 } Cross;
 
@@ -50,8 +50,8 @@ static int64_t held_by(const Joined *j, Arena *a) {
 // By symbol id: transient buffers that the tail of f takes along.
 static bool *taken_along(const Cross *x, const Func *f) {
     bool *taken = HD_NEWN(x->a, bool, x->m->n_symbols + 1);
-    for (int i = 0; i < x->borders->n; i++) {
-        if (x->borders->at[i].before != f) continue;
+    for (int i = 0; i < x->seams->n; i++) {
+        if (x->seams->at[i].before != f) continue;
         Carried c = hd_carried(&x->joined[i], x->a);
         for (int k = 0; k < c.n; k++) taken[c.at[k]->id] = true;
     }
@@ -75,9 +75,9 @@ static bool *find_needs(const Cross *x, const Func *f, const char *stream) {
     bool *needs = HD_NEWN(x->a, bool, f->n_ops + 1), *taken = taken_along(x, f);
     const Home *homes = hd_homes(f, x->a);
     for (const Op *o = f->first; o; o = o->next) needs[o->id] = begins_one(o, homes, taken, x->a);
-    for (int i = 0; i < x->borders->n; i++) {
+    for (int i = 0; i < x->seams->n; i++) {
         const Joined *j = &x->joined[i];
-        if (x->borders->at[i].after != f || !in_tail(j, stream)) continue;
+        if (x->seams->at[i].after != f || !in_tail(j, stream)) continue;
         Deps deps = hd_deps(j->f, x->a);
         const char **of = HD_NEWN(x->a, const char *, j->tail + 1);
         for (const Op *o = j->f->first; o->id < j->tail; o = o->next) of[o->id] = o->stream;
@@ -92,8 +92,8 @@ static bool *find_needs(const Cross *x, const Func *f, const char *stream) {
 // peak; the return: there is none.
 static const Op *first_over(const Cross *x, const Func *f) {
     int64_t held = 0;
-    for (int i = 0; i < x->borders->n; i++) {
-        int64_t n = x->borders->at[i].after == f ? held_by(&x->joined[i], x->a) : 0;
+    for (int i = 0; i < x->seams->n; i++) {
+        int64_t n = x->seams->at[i].after == f ? held_by(&x->joined[i], x->a) : 0;
         if (n > held) held = n;
     }
     Live live = hd_live(f, 0, SPACE_DEVICE, x->a);
@@ -172,21 +172,21 @@ static void record(Func *f, const char *stream, int64_t event) {
 
 // Every function that may precede one that waits records the event.
 static bool is_awaited(const Cross *x, const Func *f, const Func *const *waiting, int n) {
-    for (int i = 0; i < x->borders->n; i++)
-        for (int k = 0; k < n && x->borders->at[i].before == f; k++)
-            if (x->borders->at[i].after == waiting[k]) return true;
+    for (int i = 0; i < x->seams->n; i++)
+        for (int k = 0; k < n && x->seams->at[i].before == f; k++)
+            if (x->seams->at[i].after == waiting[k]) return true;
     return false;
 }
 
 typedef struct { const char *name; int64_t event; Waits waits; const Func **waiting; int n_waiting; } Stream;
 
 static void find_stream(const Cross *x, Stream *s) {
-    s->waiting = HD_NEWN(x->a, const Func *, x->borders->n + 1);
+    s->waiting = HD_NEWN(x->a, const Func *, x->seams->n + 1);
     for (Func *f = x->m->funcs; f; f = f->next) {
         bool any = false;
-        for (int i = 0; i < x->borders->n; i++)
-            any |= x->borders->at[i].after == f && in_tail(&x->joined[i], s->name);
-        if (!any || !hd_follows(x->borders, f)) continue;
+        for (int i = 0; i < x->seams->n; i++)
+            any |= x->seams->at[i].after == f && in_tail(&x->joined[i], s->name);
+        if (!any || !hd_follows(x->seams, f)) continue;
         int before = s->waits.n;
         find_waits(x, f, s->name, first_over(x, f), &s->waits);
         if (s->waits.n > before) s->waiting[s->n_waiting++] = f;
@@ -215,7 +215,7 @@ static int64_t first_free_event(const Module *m) {
     return n;
 }
 
-int hd_sync_borders(Module *m, const Borders *b, Arena *a) {
+int hd_sync_seams(Module *m, const Seams *b, Arena *a) {
     if (!b->n) return 0;
     Cross x = {m, a, b, HD_NEWN(a, Joined, b->n), 0};
     for (int i = 0; i < b->n; i++) x.joined[i] = hd_join(&b->at[i], a);

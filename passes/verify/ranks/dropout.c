@@ -1,14 +1,14 @@
 // Random numbers [V30]: dropout draws by keys that differ in every micro-batch of every step and on every rank, and
 // that are the same in the forward pass, where it is computed again, and in its gradient.
-// - The keys of a function are made by its one op `random`, which counts sequences in the buffer that the step names.
-//   Every micro-batch has one, validation and the optimizer none, and nothing else writes that buffer.
+// - The keys of a function are made by its one op `dropout_keys`, which counts sequences in the buffer that the step
+//   names. Every micro-batch has one, validation and the optimizer none, and nothing else writes that buffer.
 // - `stride` is what all ranks read in a micro-batch. So no two micro-batches, and no two ranks, get the same sequence.
 // - One op of the forward pass draws by a key. At most one copy of it does, which says that it is `recomputed`, and at
 //   most one gradient; all have the same p, batch and shape. A copy reads the value that the original reads, as far as
 //   terms show: a copy that has the operand of another dropout has that one's key. Attention's gradient has the key
 //   of the attention whose log-sum-exp it reads.
 // - What draws for a rank's part of a value has keys that say the rank's place along the same axes.
-#include "ir/random.h"
+#include "ir/dropout.h"
 #include "ir/shapes.h"
 #include "passes/settings.h"
 #include "passes/verify/verify_plan.h"
@@ -78,7 +78,7 @@ static void add_draw(Random *r, const Op *o, const Op *draw, const Value *key, u
     const int64_t at = home.at - (row ? hd_int(&r->random->attrs, A_OFFSET, 0) * 4 : 0);
     Draw d = {o, draw, at / (HD_KEY * 4), ROLE_FORWARD, term};
     if (!row || at < 0 || at % (HD_KEY * 4) || d.site >= hd_int(&r->random->attrs, A_SITES, 0)) {
-        hd_plan_wrong(c, o, o->span, "draws by %s, which is no key that this function's random has made",
+        hd_plan_wrong(c, o, o->span, "draws by %s, which is no key that this function's dropout_keys has made",
                       key ? hd_plan_value(c, key) : "nothing");
         return;
     }
@@ -192,7 +192,7 @@ static void check_random(Random *r, const Op *o, bool micro) {
 static void check_func(PlanCheck *c, const Func *f, bool micro, const Symbol *counter, bool wanted) {
     Random r = {.c = c, .homes = hd_homes(f, c->a), .term = HD_NEWN(c->a, uint64_t, f->n_values + 1)};
     for (const Op *o = f->first; o; o = o->next)
-        if (o->kind == OP_RANDOM) check_random(&r, o, micro);
+        if (o->kind == OP_DROPOUT_KEYS) check_random(&r, o, micro);
     if (wanted && micro && !r.random)
         hd_plan_wrong(c, NULL, f->span, "does not count its sequences in @%s, as other micro-batches do",
                       counter->name);
@@ -207,11 +207,11 @@ static void check_func(PlanCheck *c, const Func *f, bool micro, const Symbol *co
     }
 }
 
-void hd_check_random(PlanCheck *c) {
+void hd_check_dropout(PlanCheck *c) {
     const Symbol *counter = c->train ? hd_symbol_find(c->m, hd_word(&c->train->attrs, A_RANDOM, "")) : NULL;
     bool any = counter != NULL;
     for (const Func *f = c->m->funcs; f && !any; f = f->next)
-        for (const Op *o = f->first; o; o = o->next) any |= o->kind == OP_RANDOM || hd_draws(o);
+        for (const Op *o = f->first; o; o = o->next) any |= o->kind == OP_DROPOUT_KEYS || hd_draws(o);
     for (const Func *f = any && (counter || c->train) ? c->m->funcs : NULL; f; f = f->next) {
         if (f->is_kernel) continue;
         hd_plan_enter(c, f);

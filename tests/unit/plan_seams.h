@@ -1,8 +1,8 @@
-// Mutations of a plan: of what runs on over the borders of the functions of a step.
-#ifndef TESTS_UNIT_PLAN_BORDERS_H
-#define TESTS_UNIT_PLAN_BORDERS_H
+// Mutations of a plan: of what runs on over the seams of the functions of a step.
+#ifndef TESTS_UNIT_PLAN_SEAMS_H
+#define TESTS_UNIT_PLAN_SEAMS_H
 #include "tests/unit/plan_machine.h"
-#include "tests/unit/plan_places.h"
+#include "tests/unit/plan_addresses.h"
 #include "tests/unit/plan_reorder.h"
 
 static bool has_event(const Op *o, OpKind kind, const Op *of) {

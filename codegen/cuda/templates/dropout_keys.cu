@@ -1,6 +1,6 @@
 // The keys of a micro-batch: a row of 8 words for each dropout of the model. Then the counter goes on by `stride`
 // sequences. `place`: this rank's, along the axes over which values are split. One block.
-extern "C" __global__ void random_keys(int *counter, int *keys, int sites, unsigned long long stride,
+extern "C" __global__ void dropout_keys(int *counter, int *keys, int sites, unsigned long long stride,
                                        unsigned long long place) {
     enter();
     int word[4];
