@@ -53,7 +53,7 @@ static int lanes(const Turned *list, int n, int64_t least) {
     return most < 4 ? most : 4;
 }
 
-static int64_t place(TurnedSpace *s, int64_t bytes) {
+static int64_t take(TurnedSpace *s, int64_t bytes) {
     const int64_t at = s->all;
     s->all = hd_align(at + bytes);
     return at;
@@ -75,12 +75,12 @@ TurnedSpace hd_turned_space(const Op *o, bool cuda) {
     s.lanes = cuda ? lanes(list, n, least) : 1;
     hd_arena_free(a);
     const int64_t bytes = cuda && !strcmp(hd_word(&turn->attrs, A_OUT, ""), "bf16") ? 2 : 4;
-    place(&s, bytes * hd_type_count(hd_named(o, A_MASTER_WEIGHTS)->type));
-    s.x = place(&s, bytes * whole);
-    s.g = place(&s, bytes * least * least);
-    s.h = place(&s, bytes * least * least);
-    s.sums = place(&s, 8 * ((whole + HD_NORM_BLOCK - 1) / HD_NORM_BLOCK));
-    s.offered = place(&s, cuda ? HD_TURN_OFFERED : 0);
+    take(&s, bytes * hd_type_count(hd_named(o, A_MASTER_WEIGHTS)->type));
+    s.x = take(&s, bytes * whole);
+    s.g = take(&s, bytes * least * least);
+    s.h = take(&s, bytes * least * least);
+    s.sums = take(&s, 8 * ((whole + HD_NORM_BLOCK - 1) / HD_NORM_BLOCK));
+    s.offered = take(&s, cuda ? HD_TURN_OFFERED : 0);
     s.lane = s.all - s.x;
     s.all += (s.lanes - 1) * s.lane;
     return s;

@@ -1,7 +1,7 @@
 // The optimizer's groups: optimizer { default adamw { ... } group "*.bias", wte { weight_decay = 0; lr = 0.1x; } }. A
 // group names parameters, or modules with all that is in them; in quotes * stands for any text. Each rate of a
 // parameter is that of the last group that names the parameter and says the rate. Rates that differ from the
-// optimizer's own rates becomes an attribute of the parameter, by which fsdp makes a bucket of each unit's parameters
+// optimizer's own become an attribute of the parameter, by which fsdp makes a bucket of each unit's parameters
 // of equal rates. A group of matrices may have an optimizer of its own: group "*.w" muon { momentum = 0.95; }. That of
 // a parameter is the one of the last group that names the parameter and an optimizer.
 #include "frontend/model/sema.h"

@@ -3,6 +3,7 @@ and weights from mesh to mesh, and mutants of plans. A test has a Bench of its o
 source of a model, the settings of a program for a mesh; and `without(mesh, schedule)`: the program without the axis
 whose plan computes the same.
 """
+import argparse
 import json
 import math
 import os
@@ -20,6 +21,17 @@ def call(*command, ok=True, **env):
     if ok and done.returncode:
         sys.exit(f"{' '.join(command)}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
     return done
+
+
+def arguments():
+    """Of tests whose programs also run on the emulator: --fakes has its libraries, --kept what it has compiled."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("root")
+    parser.add_argument("heddlec")
+    parser.add_argument("--all", action="store_true")
+    parser.add_argument("--fakes")
+    parser.add_argument("--kept")
+    return parser.parse_args()
 
 
 def ranks(mesh):

@@ -10,13 +10,13 @@ usage: bf16_gradients.py ROOT HEDDLEC [--all] [--fakes=FOLDER --kept=FOLDER]
 - Settings that do not fit are errors that say what to set.
 - With --fakes the same of CUDA programs, whose kernels run on the CPU (tests/simt), with a stand-in for NCCL.
 """
-import argparse
 import os
 import re
 import sys
 import tempfile
 
 import gather
+from axis import arguments
 
 HALF = {"train.precision.grad": "bf16", "train.precision.reduce": "bf16"}
 FOUR = {**HALF, "schedule.mesh.shard": 4, "train.accumulate": 2}
@@ -63,13 +63,7 @@ def errors(bench):
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("root")
-    parser.add_argument("heddlec")
-    parser.add_argument("--all", action="store_true")
-    parser.add_argument("--fakes")
-    parser.add_argument("--kept")
-    args = parser.parse_args()
+    args = arguments()
     with tempfile.TemporaryDirectory() as folder:
         bench = gather.Bench(args, folder)
         if args.fakes:

@@ -11,14 +11,13 @@ usage: gather.py ROOT HEDDLEC [--all] [--fakes=FOLDER --kept=FOLDER]
 - What has no effect is a warning that says why.
 - With --fakes the same of CUDA programs, whose kernels run on the CPU (tests/simt), with a stand-in for NCCL.
 """
-import argparse
 import os
 import re
 import struct
 import sys
 import tempfile
 
-from axis import call
+from axis import arguments, call
 
 STEPS = 2
 MODEL = {"vocab": 48, "layers": 3, "heads": 2, "kv_heads": 1, "dim": 32, "hidden": 48, "seq": 8, "train.batch": 2,
@@ -154,13 +153,7 @@ def emulator(args):
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("root")
-    parser.add_argument("heddlec")
-    parser.add_argument("--all", action="store_true")
-    parser.add_argument("--fakes")
-    parser.add_argument("--kept")
-    args = parser.parse_args()
+    args = arguments()
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(args, folder)
         if args.fakes:

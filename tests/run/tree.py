@@ -12,14 +12,13 @@ usage: tree.py ROOT HEDDLEC [--all] [--fakes=FOLDER --kept=FOLDER]
   that depends on the mesh. verify-plan refuses each.
 - With --fakes the same of CUDA programs, whose kernels run on the CPU (tests/simt), with a stand-in for NCCL.
 """
-import argparse
 import os
 import re
 import struct
 import sys
 import tempfile
 
-from axis import call
+from axis import arguments, call
 
 GRAINS, STEPS = 8, 2
 UNEVEN = ("tests/run/uneven.hd", {"train.batch": 1, "schedule.fsdp.unit": "Wide,Squeeze"}, "Wide")
@@ -177,13 +176,7 @@ def emulated(bench, model):
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("root")
-    parser.add_argument("heddlec")
-    parser.add_argument("--all", action="store_true")
-    parser.add_argument("--fakes")
-    parser.add_argument("--kept")
-    args = parser.parse_args()
+    args = arguments()
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(args, folder)
         if args.fakes:
