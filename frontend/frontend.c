@@ -3,11 +3,8 @@
 #include "frontend/syntax/parser.h"
 #include "frontend/builtins/builtin_modules.h"
 #include "frontend/model/sema.h"
-#include "ir/base/search.h"
 
 // --- places
-
-bool hd_front_in_user(const Front *f, Span s) { return s.lo >= f->base && s.lo <= f->base + f->len; }
 
 static bool in_prelude(const Front *f, Span s) {
     const Source *p = &f->cx->diags.sources.at[0];
@@ -21,14 +18,6 @@ Span hd_front_site(const Front *f, Span s) {
     for (const Frame *x = f->frame; x; x = x->caller)
         if (hd_front_in_user(f, x->call)) return x->call;
     return f->use;
-}
-
-int hd_front_line(const Front *f, Span s) {
-    s = hd_front_site(f, s);
-    if (!hd_front_in_user(f, s)) return 0;
-    int next; // the first line that begins after the place
-    HD_FIRST(next, 1, f->lines.n, f->lines.at[next] > s.lo - f->base);
-    return f->first_line + next - 1;
 }
 
 const char *hd_front_text(Front *f, Span s) {
@@ -111,30 +100,30 @@ static bool check_items(Front *f) {
         const Node *first = block ? blocks[n->kind] : same < 0 ? NULL : file->kids[same];
         if (block && !first) blocks[n->kind] = n;
         if (!first) continue;
-        ok = hd_front_error(f, n->span, block ? "a file has one %s; '%s' is another" : "%s '%s' is declared twice",
+        ok = hd_front_error(f, n->span,
+                            !block ? "%s '%s' is declared twice"
+                            : hd_front_one_file(f, n->span, first->span)
+                                ? "a file has one %s; '%s' is another"
+                                : "a file and its imports have one %s; '%s' is another",
                             n->kind == N_TRAIN      ? "train block"
                             : n->kind == N_SCHEDULE ? "schedule block"
                             : n->kind == N_MODEL    ? "model"
                             : n->kind == N_FN       ? "function"
+                            : n->kind == N_LET      ? "constant"
                                                     : "module",
                             n->name);
         hd_note(f->cx, first->span, "first here");
     }
     f->model = blocks[N_MODEL];
     if (!f->model)
-        return hd_front_error(f, (Span){f->base, f->base},
-                              "no model in this file: it needs 'model NAME(...)' with a function 'loss'");
+        return hd_front_error(f, (Span){file->span.lo, file->span.lo},
+                              "no model in this file%s: it needs 'model NAME(...)' with a function 'loss'",
+                              f->files.n > 1 ? " and its imports" : "");
     for (int k = 0; k < file->n; k++) {
         if (file->kids[k]->kind == N_TRAIN) ok &= check_name(f, file->kids[k], "train block");
         if (file->kids[k]->kind == N_SCHEDULE) ok &= check_name(f, file->kids[k], "schedule block");
     }
     return ok;
-}
-
-static void find_lines(Front *f, const char *text) {
-    hd_push(f->arena, &f->lines, 0);
-    for (uint32_t k = 0; k < f->len; k++)
-        if (text[k] == '\n') hd_push(f->arena, &f->lines, k + 1);
 }
 
 // Which parameters, by index, the result of @loss depends on.
@@ -165,7 +154,7 @@ static bool all_reached(Front *f) {
 }
 
 static bool lower(Front *f, Node *const *sets, int n_sets) {
-    if (!check_items(f) || !hd_bind_model_args(f, sets, n_sets)) return false;
+    if (!check_items(f) || !hd_constants(f) || !hd_bind_model_args(f, sets, n_sets)) return false;
     f->settings = hd_settings_read(f, sets, n_sets);
     if (!f->settings) return false;
     f->batch = hd_settings_batch(f);
@@ -219,21 +208,18 @@ static const char *with_quotes(const Front *f, const char *set) {
 
 Module *hd_frontend_part(Ctx *cx, const char *name, const char *text, size_t len, int first_line, const SetOption *sets,
                          int n_sets) {
-    Front f = {
-        .cx = cx, .arena = cx->arena, .file = hd_intern(cx, name), .len = (uint32_t)len, .first_line = first_line};
+    Front f = {.cx = cx, .arena = cx->arena, .file = hd_intern(cx, name)};
     int errors = cx->diags.errors;
     hd_memory_used_by("reading '%s'", name);
     f.prelude = hd_parse_source(cx, PARSE_FILE, "prelude", hd_prelude, strlen(hd_prelude), 1);
     if (!f.prelude) HD_BUG("the prelude does not parse");
-    f.user = hd_parse_source(cx, PARSE_FILE, f.file, text, len, first_line);
-    f.base = cx->diags.sources.at[cx->diags.sources.n - 1].base;
+    hd_front_read(&f, text, len, first_line);
     Node **options = HD_NEWN(cx->arena, Node *, n_sets + 1);
     for (int k = 0; k < n_sets; k++) {
         const char *given = with_quotes(&f, sets[k].text);
         options[k] = hd_parse_source(cx, PARSE_SET, "--set", given, strlen(given), 1);
     }
     if (cx->diags.errors > errors) return NULL;
-    find_lines(&f, text);
     f.module = hd_module_new(cx, STAGE_TENSOR);
     f.scratch = hd_arena_new();
     bool ok = lower(&f, options, n_sets) && hd_check_ops(f.module, "the loss");

@@ -231,6 +231,9 @@ static bool compile(Ctx *cx, const Arguments *args, const char *text, size_t len
     for (int i = 0; i < args->sets.n; i++) hd_push(cx->arena, &sets, (SetOption){args->sets.at[i]});
     Module *m = hd_frontend_part(cx, args->input, text, len, first_line, sets.at, sets.n);
     if (!m) return false;
+    if (args->output && hd_is_source(&cx->diags, args->output)) // also one that was imported
+        return hd_error(cx, (Span){0}, "the output would overwrite '%s', which was read; give another --output",
+                        args->output);
     target_config(args, args->memory, m);
     if (!hd_manager_run(m, &pipeline, &args->manager.options)) {
         advise(&(Advice){args, text, len, first_line, out->arena}, m);

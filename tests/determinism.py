@@ -31,7 +31,8 @@ def main():
     compiler = os.path.join(tools, "heddlec")
     errors, done = [], 0
     examples = os.path.join(root, "examples")
-    paths = sorted(os.path.join(w, f) for w, _, files in os.walk(examples) for f in files if f.endswith(".hd"))
+    paths = sorted(os.path.join(w, f) for w, _, files in os.walk(examples) for f in files
+                   if f.endswith(".hd") and os.path.basename(w) != "parts")  # which others import
     if not paths:
         errors.append(f"no example in {examples}")
     for path in paths:

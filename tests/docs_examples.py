@@ -1,6 +1,6 @@
-"""Compiles every ```hd block of the language's reference with `heddlec --emit=ir` (a block is a whole file), and checks
-that the reference names every function that a model can call and shows every setting with its default. Every op with
-a gradient can be called.
+"""Compiles every ```hd block of the language's reference with `heddlec --emit=ir`, and checks that the reference names
+every function that a model can call and shows every setting with its default. Every op with a gradient can be called.
+A block is a whole file; one with a name, as in ```hd a.hd, is for those after it to import.
 
 usage: docs_examples.py HEDDLEC SOURCE_ROOT
 """
@@ -12,15 +12,13 @@ import subprocess
 import sys
 import tempfile
 
-BLOCK = re.compile(r"^```hd\n(.*?)^```$", re.S | re.M)
+BLOCK = re.compile(r"^```hd(?: (\S+))?\n(.*?)^```$", re.S | re.M)
 
 
-def compile_block(heddlec, name, text):
-    with tempfile.TemporaryDirectory() as folder:
-        path = pathlib.Path(folder) / "example.hd"
-        path.write_text(text)
-        done = subprocess.run([heddlec, "--emit=ir", str(path), "-o", str(path) + ".hir"], capture_output=True,
-                              text=True)
+def compile_block(heddlec, name, text, folder):
+    path = pathlib.Path(folder) / "example.hd"
+    path.write_text(text)
+    done = subprocess.run([heddlec, "--emit=ir", str(path), "-o", str(path) + ".hir"], capture_output=True, text=True)
     if done.returncode:
         print(f"{name}: does not compile\n{done.stderr}")
     return done.returncode == 0
@@ -73,7 +71,7 @@ def wrong_defaults(root, text):
                             text=True).stdout
     strings = "".join(re.findall(r'"((?:[^"\\]|\\.)*)"', source)).replace("\\n", "\n")
     want = settings(strings[strings.index("train defaults"):])
-    block = next(b.group(1) for b in BLOCK.finditer(text) if "train Defaults" in b.group(1))
+    block = next(b.group(2) for b in BLOCK.finditer(text) if "train Defaults" in b.group(2))
     shown = settings(block[block.index("train Defaults"):])
     for path in sorted({*want, *shown}):
         if shown.get(path) != want.get(path):
@@ -86,10 +84,14 @@ def main():
     page = root / "frontend/LANGUAGE.md"
     text = page.read_text()
     count = failed = 0
-    for block in BLOCK.finditer(text):
-        line = text.count("\n", 0, block.start()) + 1
-        count += 1
-        failed += not compile_block(heddlec, f"{page}:{line}", block.group(1))
+    with tempfile.TemporaryDirectory() as folder:
+        for block in BLOCK.finditer(text):
+            line = text.count("\n", 0, block.start()) + 1
+            if block.group(1):
+                (pathlib.Path(folder) / block.group(1)).write_text(block.group(2))
+                continue
+            count += 1
+            failed += not compile_block(heddlec, f"{page}:{line}", block.group(2), folder)
     for name in functions(root):
         if not re.search(rf"\b{name}\b", text):
             print(f"{page}: the function '{name}' is missing")

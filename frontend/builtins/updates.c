@@ -43,7 +43,7 @@ static bool contribute(Front *f, Span s, const Symbol *buffer, Value *v) {
     if (hd_infer(o, 0, NULL))
         return hd_front_error(f, s, "total(x) is added to buffer '%s', %s, and x is %s", buffer->name,
                               hd_type_text(f->cx, buffer->type), hd_type_text(f->cx, v->type));
-    o->loc = (Loc){f->frame->path, f->file, hd_front_line(f, s)};
+    o->loc = hd_front_loc(f, f->frame->path, s);
     o->span = hd_front_site(f, s);
     hd_append(f->func, o);
     return true;
@@ -167,7 +167,7 @@ bool hd_updates_count(Front *f, Span s, const char *name, Value *v) {
         hd_set_word(f->cx, &f->counted->attrs, A_INIT, hd_intern(f->cx, "zeros"));
         hd_set_word(f->cx, &f->counted->attrs, A_KERNEL, k->name);
         hd_set_flag(f->cx, &f->counted->attrs, A_LOGGED);
-        f->counted->loc = (Loc){"root", f->file, hd_front_line(f, s)};
+        f->counted->loc = hd_front_loc(f, "root", s);
         f->counted->span = hd_front_site(f, s);
     }
     return contribute(f, s, f->counted, v);

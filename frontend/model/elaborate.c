@@ -12,6 +12,8 @@ Val hd_find_arg(Front *f, const Instance *i, const char *name, bool *found) {
         const Binding *b = hd_bindings_find(&i->args, name);
         if (b) return b->value;
     }
+    const Binding *constant = hd_bindings_find(&f->constants, name);
+    if (constant) return constant->value;
     if (f->batch && !strcmp(name, "batch")) return hd_val_int(f->batch);
     *found = false;
     return (Val){0};
@@ -266,7 +268,7 @@ static bool make_param(Front *f, Instance *i, Member *m) {
         return hd_front_error(f, decl->span, "buffer '%s' cannot be split over an axis: every rank has all of it",
                               decl->name);
     hd_set_int(f->cx, &s->attrs, A_INDEX, f->params.n);
-    s->loc = (Loc){i->path[0] ? i->path : "root", f->file, hd_front_line(f, decl->span)};
+    s->loc = hd_front_loc(f, i->path[0] ? i->path : "root", decl->span);
     s->span = hd_front_site(f, decl->span);
     m->param = s;
     hd_push(f->arena, &f->params, s);

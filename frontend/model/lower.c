@@ -23,12 +23,16 @@ static void visible_names(Front *f, const Instance *scope, Names *names) {
     }
     for (int k = 0; f->frame && k < f->user->n; k++)
         if (f->user->kids[k]->kind == N_FN) hd_push(f->scratch, names, f->user->kids[k]->name);
+    add_names(f, names, &f->constants.names.list);
     hd_push(f->scratch, names, "batch");
     hd_builtin_names(f, names);
 }
 
 static Val unknown(Front *f, const Instance *scope, const Node *n) {
     if (hd_builtin_exists(n->name)) return hd_front_bad(f, n->span, "'%s' is a function: call it", n->name);
+    if (hd_find_item(f, N_LET, n->name))
+        return hd_front_bad(f, n->span, "constant '%s' is declared after this: a constant uses those before it",
+                            n->name);
     if (!f->frame && scope && hd_find_member(scope, n->name))
         return hd_front_bad(f, n->span, "'%s' is not a number known here: only arguments are", n->name);
     Names names = {0};

@@ -30,7 +30,7 @@ Value *hd_emit(Front *f, Span s, OpKind k, int n, Value *const *in, const Attrs 
         hd_front_error(f, s, "%s%s%s", named ? "" : mnemonic, named ? "" : ": ", wrong);
         return NULL;
     }
-    o->loc = (Loc){f->frame->path, f->file, hd_front_line(f, s)};
+    o->loc = hd_front_loc(f, f->frame->path, s);
     o->span = hd_front_site(f, s);
     hd_append(f->func, o);
     return o->out[0];

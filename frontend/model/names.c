@@ -19,8 +19,8 @@ const Binding *hd_bindings_find(const Bindings *of, const char *name) {
 
 int hd_items_add(Arena *a, Items *items, const Node *file, int k) {
     const Node *n = file->kids[k];
-    if (n->kind != N_FN && n->kind != N_MODULE) return -1;
-    PtrMap *map = n->kind == N_FN ? &items->fns : &items->modules;
+    if (n->kind != N_FN && n->kind != N_LET && n->kind != N_MODULE) return -1;
+    PtrMap *map = n->kind == N_MODULE ? &items->modules : &items->values;
     const int first = hd_ptr_get(map, n->name);
     if (first < 0) hd_ptr_set(a, map, n->name, k);
     return first;
@@ -28,8 +28,8 @@ int hd_items_add(Arena *a, Items *items, const Node *file, int k) {
 
 const Node *hd_find_item(const Front *f, NodeKind kind, const char *name) {
     const Items *user = &f->user_items, *prelude = &f->prelude_items;
-    int k = hd_ptr_get(kind == N_FN ? &user->fns : &user->modules, name);
-    if (k >= 0) return f->user->kids[k];
-    k = hd_ptr_get(kind == N_FN ? &prelude->fns : &prelude->modules, name);
+    int k = hd_ptr_get(kind == N_MODULE ? &user->modules : &user->values, name);
+    if (k >= 0) return f->user->kids[k]->kind == kind ? f->user->kids[k] : NULL;
+    k = hd_ptr_get(kind == N_MODULE ? &prelude->modules : &prelude->values, name);
     return k < 0 ? NULL : f->prelude->kids[k];
 }

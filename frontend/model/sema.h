@@ -80,22 +80,24 @@ struct Frame { // one call of a function
     Bindings locals;
 };
 
-typedef struct { PtrMap fns, modules; } Items; // of a file: names to numbers of its items
+// of functions and constants, and of modules: names to numbers of items
+typedef struct { PtrMap values, modules; } Items;
 
 typedef struct { double lo, hi; } Range; // both may be
 typedef struct { const char *name; Span span; Value *value; } Result; // a further one of the loss, for the log
+
+typedef struct SourceFile SourceFile; // files.c
 
 typedef struct Front {
     Ctx *cx;
     Arena *arena;
     Arena *scratch; // of calls: rewound when they end
     Module *module;
-    const char *file;
-    uint32_t base, len;  // of the user's source; spans outside it are in the prelude or in a --set
-    VEC(uint32_t) lines; // where lines begin
-    int first_line;
-    const Node *user, *prelude, *model;
+    const char *file;        // the one that is compiled
+    VEC(SourceFile *) files; // ... and what it imports; spans outside them are in the prelude or in a --set
+    const Node *user, *prelude, *model; // user: what all files declare
     Items user_items, prelude_items;
+    Bindings constants;  // of all files
     int64_t batch;
     int64_t n_sites; // dropouts so far
     Instance *root;
@@ -141,12 +143,16 @@ enum {
 bool hd_front_error(Front *f, Span s, const char *fmt, ...) __attribute__((format(printf, 3, 4))); // returns false
 Val hd_front_bad(Front *f, Span s, const char *fmt, ...) __attribute__((format(printf, 3, 4)));    // returns BAD
 Span hd_front_site(const Front *f, Span s); // the place in the user's text
-int hd_front_line(const Front *f, Span s);
-bool hd_front_in_user(const Front *f, Span s);
 const char *hd_front_text(Front *f, Span s); // as written, in one line
 // counts one evaluation and one level of depth; false (reported) beyond the limits
 bool hd_front_enter(Front *f, Span s);
 void hd_front_leave(Front *f);
+
+// --- files.c: the user's text, with what it imports
+bool hd_front_read(Front *f, const char *text, size_t len, int first_line); // false after reporting
+bool hd_front_in_user(const Front *f, Span s);
+bool hd_front_one_file(const Front *f, Span a, Span b); // whether both are in the same
+Loc hd_front_loc(const Front *f, const char *path, Span s);
 
 // --- scalar.c: numbers known at compile time
 Val hd_val_int(int64_t i);
@@ -184,7 +190,9 @@ void hd_bindings_add(Arena *a, Bindings *to, Binding b);
 void hd_bindings_cut(Arena *a, Bindings *to, int n); // only the first n stay
 const Binding *hd_bindings_find(const Bindings *of, const char *name);
 int hd_items_add(Arena *a, Items *items, const Node *file, int k); // the first item of that name before it, or -1
-const Node *hd_find_item(const Front *f, NodeKind kind, const char *name); // FN or MODULE, of the file or the prelude
+bool hd_constants(Front *f); // constants.c: evaluates them
+// FN, LET or MODULE, of a file or the prelude
+const Node *hd_find_item(const Front *f, NodeKind kind, const char *name);
 
 // --- elaborate.c: instances and parameters
 Val hd_find_arg(Front *f, const Instance *i, const char *name, bool *found); // arguments, outwards

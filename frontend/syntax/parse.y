@@ -98,6 +98,7 @@ static Node *integer(Parser *p, Span s, int64_t i) {
 %token MODEL "'model'" MODULE "'module'" PARAM "'param'" FN "'fn'" LET "'let'" RETURN "'return'"
 %token BUFFER "'buffer'" UPDATE "'update'"
 %token AS "'as'" REPEAT "'repeat'" IF "'if'" ELSE "'else'"
+%token IMPORT "'import'"
 %token <name> TRAIN "'train'" SCHEDULE "'schedule'" NAME "a name" TEXT "a text in quotes"
 %token <i> INT "an integer"
 %token <f> FLOAT "a number" FACTOR "a factor"
@@ -115,7 +116,7 @@ static Node *integer(Parser *p, Span s, int64_t i) {
 
 %type <node> file item module arguments argument_list argument members member instance param buffer marks fn when
 %type <node> else type dims shape sizes size block statements statement names values train schedule settings setting
-%type <node> sized_arguments sized_list sized call_list call_argument expr
+%type <node> constant import sized_arguments sized_list sized call_list call_argument expr
 %type <node> as choice other fn_arguments fn_argument_list fn_argument set
 %type <name> path
 
@@ -129,7 +130,7 @@ file: %empty            { $$ = make(p, N_FILE, @$, NULL, NULL, NULL, NULL, NULL)
     | file error '}'    { $$ = $1; }
     ;
 item: MODEL NAME arguments '{' members '}'   { $$ = make(p, N_MODEL, @NAME, $NAME, NULL, NULL, $arguments, $members); }
-    | module | fn | train | schedule
+    | module | fn | train | schedule | constant | import
     ;
 module: MODULE NAME arguments '{' members '}'
       { $$ = make(p, N_MODULE, @NAME, $NAME, NULL, NULL, $arguments, $members); }
@@ -253,6 +254,13 @@ set: path '=' values              { $$ = make(p, N_SETTING, @path, $path, $value
     ;
 path: NAME | TRAIN | SCHEDULE
     | path '.' NAME               { $$ = hd_internf(p->cx, "%s.%s", $1, $NAME); }
+    ;
+
+constant: LET NAME '=' expr ';'   { $$ = make(p, N_LET, @NAME, $NAME, $expr, NULL, NULL, NULL); }
+    ;
+import: IMPORT TEXT[name] ';'
+      { $$ = make(p, N_IMPORT, @name, NULL, NULL, NULL, NULL, NULL); $$->text = $name; }
+    | IMPORT error ';'            { $$ = make(p, N_IMPORT, @1, NULL, NULL, NULL, NULL, NULL); }
     ;
 
 sized_arguments: %empty           { $$ = list(p, @$); }

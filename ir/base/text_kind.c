@@ -7,6 +7,7 @@ static const struct {
     TextKind kind;
 } words[] = {
     {"model", TEXT_MODEL}, {"module", TEXT_MODEL}, {"fn", TEXT_MODEL},  {"train", TEXT_MODEL}, {"schedule", TEXT_MODEL},
+    {"import", TEXT_MODEL}, {"let", TEXT_MODEL},
     {"stage", TEXT_IR},    {"config", TEXT_IR},    {"func", TEXT_IR},   {"kernel", TEXT_IR},   {"param", TEXT_IR},
     {"bucket", TEXT_IR},   {"buffer", TEXT_IR},    {"arena", TEXT_IR},  {"stream", TEXT_IR},   {"comm", TEXT_IR},
     {"step", TEXT_IR},     {"#include", TEXT_C},   {"#define", TEXT_C}, {"typedef", TEXT_C},   {"static", TEXT_C},
@@ -24,7 +25,7 @@ static size_t skip_comment(const char *text, size_t len, size_t i) { // i itself
 }
 
 static TextKind of_word(const char *text) {
-    const size_t n = strcspn(text, " \t\r\n({@");
+    const size_t n = strcspn(text, " \t\r\n({@\"");
     for (size_t k = 0; k < sizeof words / sizeof *words; k++)
         if (strlen(words[k].word) == n && !memcmp(words[k].word, text, n)) return words[k].kind;
     return TEXT_OTHER;

@@ -41,11 +41,11 @@ class Bench(axis.Bench):
     def settings(self, model, mesh):
         source = f"{self.root}/examples/moe/{model}.hd"
         if model == "bounded":
-            with open(f"{self.root}/examples/moe/olmoe.hd") as f:
-                text = f.read().replace("dispatch(chosen, experts)", "dispatch(chosen, experts, capacity = 3)")
             source = os.path.join(self.folder, "bounded.hd")
-            with open(source, "w") as f:
-                f.write(text)
+            for path, to in (("olmoe.hd", source), ("parts/experts.hd", os.path.join(self.folder, "parts/experts.hd"))):
+                os.makedirs(os.path.dirname(to), exist_ok=True)
+                with open(f"{self.root}/examples/moe/{path}") as f, open(to, "w") as out:
+                    out.write(f.read().replace("dispatch(chosen, experts)", "dispatch(chosen, experts, capacity = 3)"))
         sets = {**SIZES, **OWN.get(model, {}), **PLAIN}
         return source, {**sets, "train.batch": 1, "train.accumulate": 8 // readers(mesh)}
 
