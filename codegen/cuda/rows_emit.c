@@ -23,6 +23,10 @@ static int partner_place(Rows *r, int place, int64_t half) {
     return r->n_places++;
 }
 
+static bool of_partner(const Rows *r, const RowNode *n) { // read at its place
+    return n->kind == NODE_PARTNER && !hd_rows_exchanged(r, n);
+}
+
 // Marks in `set`, one bit per place, what must be computed for element value `i` at `place`; stops at values of the
 // whole row.
 static void cone(Rows *r, int i, unsigned *set, int place) {
@@ -31,7 +35,7 @@ static void cone(Rows *r, int i, unsigned *set, int place) {
     set[i] |= 1u << place;
     if ((r->kept[i] && !place) || hd_rows_is_load(n)) return;
     for (int k = 0; k < n->n_in; k++)
-        cone(r, n->in[k], set, n->kind == NODE_PARTNER ? partner_place(r, place, n->turn.half) : place);
+        cone(r, n->in[k], set, of_partner(r, n) ? partner_place(r, place, n->turn.half) : place);
 }
 
 static int ready(const RowNode *n) { return n->phase + is_reduction(n); } // the pass before which it is known
@@ -183,9 +187,12 @@ static void element_values(Rows *r, int q, const unsigned *set) {
             if (!(set[i] >> at & 1) || (keep && r->first[i] < q)) continue;
             if (hd_rows_is_load(n))
                 hd_rows_line(r, "const %s x%d%s = raw%d%s%s.at(j);", type, i, p, i, p, hd_rows_index(r, i));
-            else if (n->kind == NODE_PARTNER)
+            else if (of_partner(r, n))
                 hd_rows_line(r, "const %s x%d%s = %s;", type, i, p,
                              operand(r, n->in[0], partner_place(r, at, n->turn.half), q));
+            else if (n->kind == NODE_PARTNER)
+                hd_rows_line(r, "const %s x%d%s = %s;", type, i, p,
+                             hd_rows_exchange(r, n, operand(r, n->in[0], at, q)));
             else hd_rows_line(r, "const %s x%d%s = %s;", type, i, p, expression(r, i, at, q));
             if (keep && packed(r, i)) hd_rows_line(r, "whole%d[j] = %s;", i, operand(r, n->in[0], at, q));
             else if (keep) hd_rows_line(r, "kept%d%s[j] = x%d;", i, item(r), i);
@@ -371,6 +378,7 @@ static void forget(Rows *r, int q) {
 }
 
 void hd_rows_passes(Rows *r) {
+    hd_rows_put_warp_angles(r);
     for (int i = 0; i < r->p->nodes.n; i++)
         if (r->kept[i]) {
             const char *items = r->s.items > 1 ? hd_sprintf(r->a, "[%d]", r->s.items) : "";

@@ -50,6 +50,16 @@ int64_t hd_rows_shared(const Rows *r);            // bytes of shared memory for 
 // defines fetch(n) and starts; `row`: that of iteration n, as text
 void hd_rows_open_ahead(Rows *r, const char *row, int iterations);
 
+// --- rows_turns.c
+bool hd_rows_exchanged(const Rows *r, const RowNode *partner); // between threads of a warp,
+const char *hd_rows_exchange(const Rows *r, const RowNode *partner, const char *x); // by this text
+bool hd_rows_one_angle(const Rows *r);           // a thread has the same columns of several heads
+void hd_rows_put_turns(Rows *r, RowNode *turn);  // before the kernel
+void hd_rows_put_angles(Rows *r);                // sines and cosines of a thread's columns, for all of its heads
+void hd_rows_declare_angles(Rows *r);            // of warps, in shared memory:
+int64_t hd_rows_angle_bytes(const Rows *r);      // so much of it; 0: no warp has any
+void hd_rows_put_warp_angles(Rows *r);           // for the current row
+
 // --- rows_emit.c
 void hd_rows_analyse(Rows *r);                  // which passes compute what: before anything is printed
 void hd_rows_put_row_values(Rows *r, int pass); // values of the whole row, first known before that pass

@@ -98,7 +98,8 @@ void hd_rows_look_ahead(Rows *r, int64_t shared) {
     enum { MOST = 4, OTHER = 10 << 10 };
     RowShape s = r->s;
     s.unroll = 1;
-    const int64_t bytes = row_bytes(r) * s.threads, half = shared / 2 - OTHER;
+    const int64_t angles = s.threads > 512 ? 0 : hd_rows_angle_bytes(r); // more threads: one block a multiprocessor
+    const int64_t bytes = row_bytes(r) * s.threads, half = shared / 2 - OTHER - angles;
     if (s.stream || !bytes || half < 2 * bytes) return;
     s.ahead = (int)(half / bytes < MOST ? half / bytes : MOST) - 1;
     r->s = s;

@@ -301,6 +301,15 @@ __device__ __forceinline__ void rope_angle(int position, int i, const R *turns, 
     const R at = (R)position, turn = times(at, high), rest = fused(at, low, fused(at, high, -turn));
     sincos_turns(plus(minus(turn, rint(turn)), rest), s, c);
 }
+// The sines of a row's position, then its cosines, once a warp.
+template <int half, class R>
+__device__ __forceinline__ void warp_angles(int position, const R *turns, R *angles) {
+    __syncwarp(); // of the row before: they have been read
+#pragma unroll
+    for (int i = threadIdx.x % 32; i < half; i += 32)
+        rope_angle<half>(position, i, turns, angles + i, angles + half + i);
+    __syncwarp();
+}
 template <int half, class R> __device__ __forceinline__ R turned(R x, R other, int i, R s, R c, bool inverse) {
     return fused(x, c, times((i < half) != inverse ? -other : other, s));
 }
