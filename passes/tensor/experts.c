@@ -125,7 +125,7 @@ static Value *choices(Partition *p, Op *o, int64_t experts) {
     const Type *t = o->in[0]->type;
     const int64_t tokens = hd_type_rows(t), k = hd_type_cols(t), ranks = p->mesh.size[p->axis];
     const int64_t share = hd_ceil_div(tokens * (k < ranks ? k : ranks) * p->bound, ranks * 100);
-    if (!p->bound || (share >= tokens && !p->always) || t->rank < 2) {
+    if (!p->bound || (share >= tokens && !p->always)) {
         count_bytes(p, o->in[0], NULL, true);
         return moved(p, o, OP_ALL_GATHER, o->in[0], LAYOUT_EVERY);
     }
@@ -190,6 +190,11 @@ static bool route(Partition *p, Op *o) {
         return hd_error(cx, o->span, "dispatch of %s has %lld experts, which do not divide by the %lld ranks along %s: "
                         "take a number of ranks that divides them", o->loc.path ? o->loc.path : "the model",
                         ll(experts), ll(ranks), hd_axis_name(p->axis));
+    if (o->in[0]->type->rank < 2)
+        return hd_error(cx, o->span, "dispatch of %s cannot be split over %s: its choices, %s, are those of one token, "
+                        "which cannot travel apart. Choices of many tokens are [tokens, choices], such as "
+                        "reshape(chosen, [%lld, 1])", o->loc.path ? o->loc.path : "the model", hd_axis_name(p->axis),
+                        hd_type_text(cx, o->in[0]->type), ll(hd_type_count(o->in[0]->type)));
     Value *all = choices(p, o, experts);
     Attrs as = {0};
     hd_set_axes(cx, &as, A_OVER, 1u << p->axis);

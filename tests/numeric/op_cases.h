@@ -262,10 +262,10 @@ static const OpCase op_cases[] = {
     {CASE_TRAIN, "(%x: $[2,21,96], %w: $[96]) -> $[2,21,96] {\n  %0, %1 = rms_norm %x, %w {eps = 1e-05} : "
                  "$[2,21,96], #[2,21]\n  %2 = rope %0 {heads = 3, theta = 100.0, turned = 2} : $[2,21,96]\n  "
                  "return %2\n}"},
-    {CASE_F32 | CASE_F64,
-     "(%d: $[2,70,256], %x: $[2,70,256], %w: $[256], %p: #[2,70], %i900: i32[2,70]) -> $[2,70,256], #[256] {\n  %0 = rope %d, "
-     "%i900 {heads = 4, theta = 100.0, inverse} : $[2,70,256]\n  %1, %2 = rms_norm_grad %0, %x, %w, %p : $[2,70,256], #[256]\n  "
-     "return %1, %2\n}"},
+    {CASE_F32 | CASE_F64, "(%d: $[2,70,256], %x: $[2,70,256], %w: $[256], %p: #[2,70], %i900: i32[2,70]) -> "
+                          "$[2,70,256], #[256] {\n  %0 = rope %d, %i900 {heads = 4, theta = 100.0, inverse} : "
+                          "$[2,70,256]\n  %1, %2 = rms_norm_grad %0, %x, %w, %p : $[2,70,256], #[256]\n  "
+                          "return %1, %2\n}"},
     {CASE_F32, "(%d: $[2,70,256]) -> $[2,70,256], f32[256] {\n  %0 = rope %d {heads = 8, theta = 100.0, inverse} : "
                "$[2,70,256]\n  %1 = sum_to %0 {out = f32} : f32[256]\n  return %0, %1\n}"},
     // a token after those whose keys and values are kept

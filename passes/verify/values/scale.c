@@ -309,8 +309,17 @@ static Num *find_moves(Scales *s, int n) {
     return moves;
 }
 
+// Integers and what launches compute of them alone, such as the places that a router chooses, have no gradient.
+static bool is_discrete(const Value *v) {
+    if (!hd_dtype_is_float(v->type->dtype)) return true;
+    if (!v->def || !hd_op_is(v->def, TRAIT_LAUNCH | TRAIT_ALIAS) || hd_op_is(v->def, TRAIT_SOURCE)) return false;
+    for (int i = 0; i < v->def->n_in; i++)
+        if (!is_discrete(v->def->in[i])) return false;
+    return true;
+}
+
 static bool is_judged(const Scales *s, const Leaf *l) {
-    if (l->kind == LEAF_ARGUMENT || l->kind == LEAF_GRADIENT) return false;
+    if (l->kind == LEAF_ARGUMENT || l->kind == LEAF_GRADIENT || is_discrete(l->value)) return false;
     return !(l->hidden && s->cut); // else reported for the op that hides it
 }
 
