@@ -295,6 +295,8 @@ static void put_param(Emit *e, const Symbol *p) {
                       p->name, init);
         return;
     }
+    if (!strcmp(init, "orthogonal") && p->type->rank != 2)
+        hd_emit_error(e, p->span, "parameter @%s: init orthogonal is for a matrix", p->name);
     hd_printf(e->c, "    {%s, ", hd_emit_quoted(e, p->name));
     put_dims(e->c, p->type);
     hd_printf(e->c, ", %lld, %s, %s, %d, %lld},\n", ll(hd_type_count(p->type)), text,

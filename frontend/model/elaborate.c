@@ -2,7 +2,6 @@
 // members. A module sees its own arguments and those of the declarations around it; a module inside itself is an error.
 #include "frontend/model/sema.h"
 #include "ir/mesh.h"
-#include <math.h>
 
 // --- names
 
@@ -100,77 +99,6 @@ static bool declare_all(Front *f, Instance *i, const Node *list) {
 
 // --- parameters
 
-typedef enum { NONE, SIZE, NUMBER } Takes;
-
-static bool init_value(Front *f, Instance *i, const Node *init, const char *what, Takes takes, double *v) {
-    if (init->n != 1 || init->kids[0]->kind == N_NAMED)
-        return hd_front_error(f, init->span, "%s takes one number, such as %s(0.02)", what, what);
-    Val x = hd_lower_expr(f, i, init->kids[0]);
-    if (x.kind == VAL_BAD) return false;
-    if (!hd_val_is_number(x))
-        return hd_front_error(f, init->kids[0]->span, "%s takes a number, not %s", what, hd_val_text(f, x));
-    *v = hd_val_number(x);
-    if (takes == NUMBER || (*v >= 0 && isfinite(*v))) return true;
-    return hd_front_error(f, init->kids[0]->span, "%s takes a finite number of at least 0, not %s", what,
-                          hd_val_text(f, x));
-}
-
-static const struct { const char *name, *word; Takes takes; const char *what; } inits[] = {
-#define INIT(id, word, name, takes, what, ...) {name, word, takes, what},
-#include "runtime/inits.def"
-};
-enum { INITS = sizeof inits / sizeof *inits };
-
-// Initialisers whose number follows from the sizes of a matrix [out, in], by the rule of PyTorch's function.
-static const struct { const char *name, *word; double factor; bool out; } fans[] = {
-    {"xavier", "uniform", 6, true},  // xavier_uniform_: the square root of 6 / (in + out)
-    {"kaiming", "normal", 2, false}, // kaiming_normal_: the square root of 2 / in
-};
-enum { FANS = sizeof fans / sizeof *fans };
-
-static const char *all_inits(const Front *f) {
-    Out o = hd_out(f->arena);
-    for (int k = 0; k < INITS; k++) {
-        hd_printf(&o, "%s%s", k ? ", " : "", inits[k].name);
-        if (inits[k].takes) hd_printf(&o, "(%s)", inits[k].what);
-    }
-    for (int k = 0; k < FANS; k++) hd_printf(&o, "%s%s", k + 1 < FANS ? ", " : " or ", fans[k].name);
-    return o.text;
-}
-
-static bool no_arguments(Front *f, const Node *init, const char *name) {
-    return init->kind != N_CALL || !init->n || hd_front_error(f, init->span, "%s takes no arguments", name);
-}
-
-static bool set_fan(Front *f, Symbol *s, const Node *init, int k) {
-    if (!no_arguments(f, init, fans[k].name)) return false;
-    if (s->type->rank != 2)
-        return hd_front_error(f, init->span,
-                              "%s is for a matrix [out, in], and @%s has %d ax%s: give its number, such as "
-                              "normal(0.02)",
-                              fans[k].name, s->name, s->type->rank, s->type->rank == 1 ? "is" : "es");
-    const double fan = (double)s->type->dim[1] + (fans[k].out ? (double)s->type->dim[0] : 0);
-    hd_set_word(f->cx, &s->attrs, A_INIT, hd_intern(f->cx, fans[k].word));
-    hd_set_float(f->cx, &s->attrs, A_STD, sqrt(fans[k].factor / fan));
-    return true;
-}
-
-static bool set_init(Front *f, Instance *i, Symbol *s, const Node *init) {
-    const Node *name = init->kind == N_CALL ? init->a : init;
-    for (int k = 0; name->kind == N_NAME && k < FANS; k++)
-        if (!strcmp(fans[k].name, name->name)) return set_fan(f, s, init, k);
-    for (int k = 0; name->kind == N_NAME && k < INITS; k++) {
-        if (strcmp(inits[k].name, name->name)) continue;
-        double v = 0;
-        if (inits[k].takes && !init_value(f, i, init, inits[k].name, inits[k].takes, &v)) return false;
-        if (!inits[k].takes && !no_arguments(f, init, inits[k].name)) return false;
-        hd_set_word(f->cx, &s->attrs, A_INIT, inits[k].word);
-        if (inits[k].takes) hd_set_float(f->cx, &s->attrs, A_STD, v);
-        return true;
-    }
-    return hd_front_error(f, init->span, "an initialiser is %s", all_inits(f));
-}
-
 // The words that may follow the initialiser of a parameter, after its name in files.
 static bool set_marks(Front *f, Symbol *s, const Node *decl) {
     bool decay = s->type->rank >= 2;
@@ -261,7 +189,7 @@ static bool make_param(Front *f, Instance *i, Member *m) {
     if (!s)
         // members have distinct, unreserved names
         HD_BUG("the name of parameter %s is taken", join(f, i->path, decl->name));
-    if (!set_init(f, i, s, decl->b) || (!buffer && !set_marks(f, s, decl)) || !set_file_name(f, i, s, decl))
+    if (!hd_set_init(f, i, s, decl->b) || (!buffer && !set_marks(f, s, decl)) || !set_file_name(f, i, s, decl))
         return false;
     if (!set_over(f, i, s, decl->a)) return false;
     if (buffer && hd_has(&s->attrs, A_OVER))

@@ -198,6 +198,7 @@ const Node *hd_find_item(const Front *f, NodeKind kind, const char *name);
 Val hd_find_arg(Front *f, const Instance *i, const char *name, bool *found); // arguments, outwards
 Member *hd_find_member(const Instance *i, const char *name);
 bool hd_elaborate(Front *f);
+bool hd_set_init(Front *f, Instance *i, Symbol *s, const Node *init); // initialisers.c: of a parameter of that instance
 bool hd_bind_model_args(Front *f, Node *const *sets, int n_sets);
 
 // --- lower.c: expressions and functions

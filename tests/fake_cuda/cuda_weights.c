@@ -24,6 +24,8 @@ static const HdParam params[] = {
     {.name = "a.w", .rank = 1, .dim = {1501}, .count = 1501, .init = HD_INIT_NORMAL, .std = 0.02, .at = 0},
     {.name = "a.b", .rank = 1, .dim = {1}, .count = 1, .init = HD_INIT_ONES, .at = 1501},
     {.name = "a.u", .rank = 1, .dim = {1003}, .count = 1003, .init = HD_INIT_UNIFORM, .std = 0.5, .at = 1502},
+    {.name = "b.o", .rank = 2, .dim = {20, 9}, .count = 180, .init = HD_INIT_ORTHOGONAL, .std = 2, .bucket = 1,
+     .at = 2040},
     {.name = "b.w", .rank = 1, .dim = {1999}, .count = 1999, .init = HD_INIT_NORMAL, .std = 1, .bucket = 1, .at = 3},
     {.name = "b.z", .rank = 1, .dim = {7}, .count = 7, .init = HD_INIT_ZEROS, .bucket = 1, .at = 2002},
     {.name = "b.c", .rank = 1, .dim = {9}, .count = 9, .init = HD_INIT_CONST, .std = 0.1, .bucket = 1, .at = 2011}};
