@@ -120,6 +120,8 @@ void hd_emit_math(Out *o, const char *name, size_t n, PreludeKind kind, bool f64
 // --- storages that have guards (guards.c): tables of them, and the fields of the program that name these. Nothing is
 // printed where the plan has no guard.
 void hd_program_guarded(Emit *e, Out *fields);
+// --- indices that no op proves to be in range (indices.c): likewise
+void hd_program_indexed(Emit *e, Out *fields);
 int hd_program_buckets(Emit *e); // prints the table; how many there are
 DType hd_program_state_type(const Emit *e); // of all states
 int hd_program_average(const Emit *e); // HdProgram.average

@@ -429,6 +429,15 @@ static int64_t sharing(Emit *e) { // ranks that share the work of a micro-batch
     return hd_mesh_ranks(&mesh, over);
 }
 
+static void put_steps(Emit *e, Out *fields) {
+    hd_program_step(e, KIND_TRAIN, "train_step", fields);
+    hd_program_step(e, KIND_EVAL, "eval_step", fields);
+    if (hd_step(e->m, KIND_LOGITS)) hd_program_step(e, KIND_LOGITS, "logits_step", fields);
+    if (hd_step(e->m, KIND_DECODE)) hd_program_step(e, KIND_DECODE, "decode_step", fields);
+    hd_program_guarded(e, fields);
+    hd_program_indexed(e, fields);
+}
+
 static void put_program(Emit *e, int n_params, int n_buckets, int n_states, int n_comms) {
     static const Attrs none;
     const Symbol *train = hd_symbol_find(e->m, "train");
@@ -436,11 +445,7 @@ static void put_program(Emit *e, int n_params, int n_buckets, int n_states, int 
     const int64_t micro = setting_int(e, A_MICRO, 1);
     const int n_inputs = put_inputs(e);
     Out steps = hd_out(e->a);
-    hd_program_step(e, KIND_TRAIN, "train_step", &steps);
-    hd_program_step(e, KIND_EVAL, "eval_step", &steps);
-    if (hd_step(e->m, KIND_LOGITS)) hd_program_step(e, KIND_LOGITS, "logits_step", &steps);
-    if (hd_step(e->m, KIND_DECODE)) hd_program_step(e, KIND_DECODE, "decode_step", &steps);
-    hd_program_guarded(e, &steps);
+    put_steps(e, &steps);
     hd_puts(o, "static const HdProgram program = {\n");
     hd_puts(o, steps.text);
     put_setting(e, "model", A_MODEL);

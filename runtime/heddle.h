@@ -72,6 +72,14 @@ typedef struct { // a storage that nothing may write next to (guard.h)
 } HdGuarded;
 typedef struct { int n; const HdGuarded *at; } HdGuardedList; // by their first action
 
+typedef struct { // numbers that an action reads as indices, and that no op proves to be in range (base/indices.h)
+    const char *name; // of the value, "%26" of the plan
+    int64_t at, n;    // in the device arena: so many of i32
+    int64_t low, high, also; // what the action takes, or `also`; 0: no other
+    int action;
+} HdIndexed;
+typedef struct { int n; const HdIndexed *at; } HdIndexedList; // by their action
+
 // An argument of the loss, which a run fills for every micro-batch: a row of data for each of dim[0] sequences.
 typedef struct {
     const char *name;
@@ -281,6 +289,7 @@ typedef struct {
     int64_t guard; // bytes before and after every storage that belong to it and that nothing may write; 0: none
     HdGuardedList guarded;           // buffers that persist
     const HdGuardedList *guarded_in; // by function: its arguments, results, workspaces and transient buffers
+    const HdIndexedList *indexed_in; // by function; NULL: all indices are proved to be in range
 } HdProgram;
 
 typedef struct {

@@ -29,8 +29,8 @@ static int64_t model_flops(Front *f) {
 typedef struct { int64_t bound, ignored; } Lookups; // of an argument
 
 // The smallest table or row of logits that the argument, or an integer made of it, indexes: a larger number would read
-// past its end. Positions in documents are no such integers. And what all ops that look it up ignore; 0: nothing, or
-// an element that it may be anyway.
+// past its end. Positions in documents and places of what was chosen are no such integers. And what all ops that look
+// it up ignore; 0: nothing, or an element that it may be anyway.
 static Lookups lookups_of(Front *f, const Value *arg) {
     bool *made = HD_NEWN(f->scratch, bool, f->func->n_values + 1), all = true; // by value: of the argument
     Lookups x = {(int64_t)INT32_MAX + 1, 0};                                   // of what indexes nothing
@@ -45,7 +45,7 @@ static Lookups lookups_of(Front *f, const Value *arg) {
             if (n < x.bound) x.bound = n;
         }
         for (int i = 0; i < o->n_in; i++) follows |= made[o->in[i]->id];
-        for (int i = 0; i < o->n_out && o->kind != OP_DOCUMENTS; i++)
+        for (int i = 0; i < o->n_out && o->kind != OP_DOCUMENTS && !hd_op_info(o->kind)->chosen; i++)
             made[o->out[i]->id] = follows && o->out[i]->type->dtype == TY_I32;
     }
     if (!all || (x.ignored >= 0 && x.ignored < x.bound)) x.ignored = 0;

@@ -41,6 +41,8 @@ static void on_action(HdExec *h, const HdFunc *f, int index) {
     if (x->sync_each && x->action >= 0) hd_cuda_ok(x, x->api.cuCtxSynchronize(), "the GPU stopped");
     if (x->failed) return;
     x->action = index;
+    hd_cuda_indices_action(x, f, index);
+    if (x->failed) return;
     if (x->nvtx) {
         hd_range_close(x);
         hd_nvtx_push(f->actions[index].path ? f->actions[index].path : "", f->actions[index].op);

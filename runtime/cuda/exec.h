@@ -198,6 +198,10 @@ bool hd_nvtx_open(void); // whether a profiler wants ranges
 void hd_nvtx_push(const char *unit, const char *action);
 void hd_nvtx_pop(void);
 
+// indices.c: with --check, before the action is issued: whether what it reads as indices is in range. The program runs
+// without graphs.
+void hd_cuda_indices_action(HdCuda *x, const HdFunc *f, int index);
+
 // guard.c: with --check, what guards the storages of a program that has a guard
 bool hd_cuda_guards_open(HdCuda *x);
 void hd_cuda_guards_close(HdCuda *x);

@@ -50,6 +50,8 @@ struct Host {
     _Atomic uint32_t turns;     // actions that have ended, where they take turns; a futex
     uint32_t first_turn;        // of them, those before the present run
     char damage[1400];          // what an action wrote that is nobody's; "": nothing so far
+    atomic_int astray;          // 1: an index was out of range, 2: and `index` says which
+    char index[1400];
     atomic_bool broken;         // a collective of this rank failed, because of `why`
     char why[1200];
 };
@@ -77,6 +79,11 @@ bool hd_host_team_ok(
     // whether all collectives of this rank succeeded; else false after hd_fail with the reason that ended the run
     Host *h);
 Host *hd_host_team_member(Host *h, int rank);
+
+// indices.c: with --check, before an action: whether what it reads as indices is in range; a number that is not is
+// replaced by one that is, for the rest of a run that fails.
+void hd_host_indices_action(Host *h, const HdFunc *f, int action);
+bool hd_host_indices_leave(Host *h); // a run has ended; false after hd_fail
 
 // guard.c: what guards the storages of a program that has a guard. Where they are looked at, actions take turns.
 bool hd_host_guards_open(Host *h); // false after hd_fail

@@ -80,6 +80,7 @@ static void begin_action(HdExec *x, const HdFunc *f, int index) {
     hd_host_turn_begin(s, f, index);
     s->at_func = f;
     s->at_action = index;
+    hd_host_indices_action(s->host, f, index);
     if (s->host->delay) delay(s, s->host->delay);
     if (s->host->profiling && x->step == &x->program->train_step) hd_host_begin_event(s, f, index);
 }
@@ -122,7 +123,7 @@ bool hd_host_streams_open(Host *h) {
         return false;
     }
     h->delay = delay_limit();
-    if (h->profiling || h->delay || h->n_streams > 1 || h->head.world->ranks > 1 || p->guard)
+    if (h->profiling || h->delay || h->n_streams > 1 || h->head.world->ranks > 1 || p->guard || p->indexed_in)
         h->head.on_action = begin_action;
     for (int i = 0; i < h->n_streams; i++) {
         HostStream *s = &h->stream[i];
@@ -168,5 +169,5 @@ bool hd_host_run(HdExec *x, const HdFunc *f) {
     for (int i = 1; i < h->n_streams; i++)
         if (!(on >> i & 1))
             hd_host_wait_for(&h->stream[i].done, atomic_load_explicit(&h->stream[i].go, memory_order_relaxed));
-    return hd_host_guards_leave(h) && (on || hd_host_team_ok(h));
+    return hd_host_guards_leave(h) && hd_host_indices_leave(h) && (on || hd_host_team_ok(h));
 }

@@ -96,8 +96,8 @@ static const struct {
     {"log-every", "N", COUNT, offsetof(Options, log_every), "print every N steps (default: about 50 lines in all)"},
     {"no-graph", NULL, ON, offsetof(Options, no_graph), "issue every action instead of replaying captured graphs"},
     {"check", NULL, ON, offsetof(Options, check),
-     "stop at the first NaN or infinity and name it; compare graphs before use; of a program with a guard\n"
-     "                       (heddlec --guard) stop at the first action that writes beyond a value and name both"},
+     "stop at the first NaN, infinity or index out of range and name it; compare graphs before use; of a program\n"
+     "                       with a guard (heddlec --guard) stop at the first action that writes beyond a value"},
     {"profile", "FILE", TEXT, offsetof(Options, profile), "time every action of the last step: Chrome trace JSON"},
     {"timeline", "FILE", TEXT, offsetof(Options, timeline),
      "time every action of the last step: a page of HTML to look at"},

@@ -487,7 +487,7 @@ static bool go(Run *r) { // all
     if (o->keep_best && !all_ok(r, r->w->share(r->w, &r->saving.keep.best, sizeof r->saving.keep.best))) return false;
     const bool profile = o->profile || o->timeline;
     const double checked = hd_now();
-    const bool each = o->check && r->p->guard; // looks at guards after each action
+    const bool each = o->check && (r->p->guard || r->p->indexed_in); // looks at something at each action
     const HdOpen how = {!o->no_graph && !profile && !each, profile, o->choices};
     const bool chosen = o->choices && access(o->choices, F_OK); // here and now
     r->x = r->b->open(r->p, r->w, &how);

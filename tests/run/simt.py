@@ -11,6 +11,7 @@ use the same bytes and nothing orders them (tests/simt/races.h).
 """
 import argparse
 import array
+import glob
 import json
 import math
 import os
@@ -113,6 +114,11 @@ PROGRAMS = {
     "moe": (BF16, "90", (*MOE, "train.precision.compute=bf16")),
     "moe_mma": (BF16, "80", (*MOE, "train.precision.compute=bf16")),
     "moe_80": (F32, "80", (*MOE, "train.precision.compute=f32")),
+    # on three ranks: experts of each, to whose rows tokens travel by exchange, which has room for four fifths of them.
+    # In f32 no choice of 600 depends on a rounding
+    "moe_ranks": (F32, "90", (MOE[0], "layers=1", "dim=32", "heads=2", "seq=300", "inner=24", "experts=6", "active=2",
+                              "train.batch=1", "train.precision.compute=f32", "schedule.mesh.expert=3",
+                              "schedule.experts=exchange", "schedule.experts.bound=120")),
     "ssd": (F32, "80", SSD),
     # on tensor cores: steps of 64 positions, the last one short, documents, groups of two heads, both widths of a state
     "ssd_mma": (BF16, "90", (*SSD_CORES, "groups=2", "state=64", "packed=1")),
@@ -131,6 +137,7 @@ PROGRAMS = {
     "window_64": masks("dim=256", "seq=512", "window=129"),
     "documents_64": masks("dim=256", "seq=640", "packed=1"),
 }
+RANKS = {"moe_ranks": 3}  # of a program; others have one
 WRITES = ("tiny", "llama_text")  # logits of a few sequences, within the bound of the loss; a text, the same tokens
 VALIDATED = ("tiny_bf16", "tiny_vocab", "llama")  # whose digests end with one: kernels that do not train
 
@@ -146,16 +153,18 @@ def lines_of(path):
 def gradients_of(folder):
     """{parameter: (shape, elements)} of a checkpoint after one step: AdamW's first moment is 1 - beta1 times the
     gradient, clipped."""
-    with open(os.path.join(folder, "checkpoint.safetensors"), "rb") as f:
-        data = f.read()
-    start, found = 8 + struct.unpack_from("<Q", data)[0], {}
-    for name, t in json.loads(data[8:start]).items():
-        if name.startswith("moment1."):
-            begin, end = t["data_offsets"]
-            bits = data[start + begin:start + end]
-            if t["dtype"] == "BF16":  # the upper halves of numbers of f32
-                bits = b"".join(b"\0\0" + bits[i:i + 2] for i in range(0, len(bits), 2))
-            found[name[len("moment1."):]] = t["shape"], array.array("f", bits)
+    found = {}
+    for path in sorted(glob.glob(os.path.join(folder, "**", "*.safetensors"), recursive=True)):  # of each rank one
+        with open(path, "rb") as f:
+            data = f.read()
+        start = 8 + struct.unpack_from("<Q", data)[0]
+        for name, t in json.loads(data[8:start]).items():
+            if name.startswith("moment1."):
+                begin, end = t["data_offsets"]
+                bits = data[start + begin:start + end]
+                if t["dtype"] == "BF16":  # the upper halves of numbers of f32
+                    bits = b"".join(b"\0\0" + bits[i:i + 2] for i in range(0, len(bits), 2))
+                found[name[len("moment1."):]] = t["shape"], array.array("f", bits)
     return found
 
 
@@ -207,8 +216,10 @@ class Tried:
         program, args = os.path.join(self.folder, f"{self.name}.{target}"), self.args
         digest = f"{program}.{order}.{steps}" + more.get("SIMT_EDIT", "").replace("/", "_")
         env = dict(HEDDLE_CUDA_PATH=args.fakes, FAKE_CUDA_SIMT=args.kept, FAKE_CUDA_SIMT_ORDER=str(order),
-                   FAKE_CUDA_CC=self.capability, HEDDLE_CACHE="off", HEDDLE_TUNE="0") if target == "cuda" else {}
-        command = [program, f"--data={data}", "--format=bytes", f"--steps={steps}", f"--digest={digest}", "--seed=7"]
+                   FAKE_CUDA_CC=self.capability, HEDDLE_CACHE="off", HEDDLE_TUNE="0",
+                   FAKE_CUDA_DEVICES=str(RANKS.get(self.name, 1))) if target == "cuda" else {}
+        command = [program, f"--data={data}", "--format=bytes", f"--steps={steps}", f"--digest={digest}", "--seed=7",
+                   f"--ranks={RANKS.get(self.name, 1)}"]
         command += options
         if self.name in VALIDATED:
             command += [f"--val={data}", "--val-batches=1", f"--log={digest}.log"]
