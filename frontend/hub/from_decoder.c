@@ -1,5 +1,6 @@
-// The text of Llama (Touvron et al. 2023) and of what came after it: Mistral, Qwen2, Qwen3, Gemma 2 and Gemma 3. One
-// text serves all; the parts in which they differ are left out or written as the config says.
+// The text of Llama (Touvron et al. 2023) and of what came after it: Mistral, Qwen2, Qwen3, Gemma 2 and Gemma 3, and
+// Mixtral, OLMoE and Qwen3-MoE with their experts. One text serves all; the parts in which they differ are left out or
+// written as the config says.
 #include "frontend/hub/from_hf.h"
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +10,7 @@ enum { MOST_SEQ = 4096 }; // tokens of a sequence unless --set seq says more: wh
 typedef struct {
     const HubModel *m;
     Out *o;
-    bool gemma, head_norms, bias, out_bias, scaled, linear, llama3, tied, windows;
+    bool gemma, head_norms, wide_norms, bias, out_bias, scaled, linear, llama3, tied, windows, experts;
     const char *pattern; // of layers with a window (S) and without (F), the shortest one; NULL: all are alike
     const char *act;
 } Decoder;
@@ -21,8 +22,8 @@ static bool slides(const HubModel *m, int64_t i) {
     const int64_t period = hd_hub_integer(m, "sliding_window_pattern");
     if (said) return !strcmp(said->text, "sliding_attention");
     switch ((int)m->family) {
-    case HUB_LLAMA: return false;
-    case HUB_MISTRAL: return true;
+    case HUB_LLAMA: case HUB_OLMOE: return false;
+    case HUB_MISTRAL: case HUB_MIXTRAL: case HUB_QWEN3_MOE: return true;
     case HUB_GEMMA2: return i % 2 == 0;
     case HUB_GEMMA3: return !period || (i + 1) % period != 0;
     default: return i >= hd_hub_integer(m, "max_window_layers");
@@ -53,7 +54,7 @@ static bool find_windows(Decoder *d) {
     if (!check_layer_types(m, layers)) return false;
     const bool off = (m->family & HUB_QWEN) && !hd_hub_true(m, "use_sliding_window");
     char *all = hd_strndup(m->cx->arena, "", 0);
-    if (off || m->family == HUB_LLAMA || !hd_hub_integer(m, "sliding_window")) return true;
+    if (off || (m->family & (HUB_LLAMA | HUB_OLMOE)) || !hd_hub_integer(m, "sliding_window")) return true;
     all = HD_NEWN(m->cx->arena, char, layers + 1);
     for (int64_t i = 0; i < layers; i++) all[i] = slides(m, i) ? 'S' : 'F';
     int64_t period = 1;
@@ -91,6 +92,14 @@ static bool has_no_softcap(const HubModel *m) {
 
 // --- text
 
+static const char *experts_key(const HubModel *m) { // of the two names that a config may have for it
+    return m->family == HUB_MIXTRAL || hd_hub_value(m, "num_local_experts") ? "num_local_experts" : "num_experts";
+}
+
+static const char *hidden_key(const HubModel *m) {
+    return m->family == HUB_QWEN3_MOE ? "moe_intermediate_size" : "intermediate_size";
+}
+
 static void put_head(const Decoder *d) {
     const HubModel *m = d->m;
     HubArg args[24];
@@ -103,7 +112,11 @@ static void put_head(const Decoder *d) {
     args[n++] = (HubArg){"kv_heads", kv ? hd_hub_number(m, "num_key_value_heads") : "heads"};
     args[n++] = (HubArg){"dim", hd_hub_number(m, "hidden_size")};
     args[n++] = (HubArg){"head_dim", size ? hd_hub_number(m, "head_dim") : "dim/heads"};
-    args[n++] = (HubArg){"hidden", hd_hub_number(m, "intermediate_size")};
+    args[n++] = (HubArg){"hidden", hd_hub_number(m, hidden_key(m))};
+    if (d->experts) {
+        args[n++] = (HubArg){"experts", hd_hub_number(m, experts_key(m))};
+        args[n++] = (HubArg){"active", hd_hub_number(m, "num_experts_per_tok")};
+    }
     args[n++] = (HubArg){"positions", hd_hub_number(m, "max_position_embeddings")};
     args[n++] = (HubArg){"seq", seq};
     args[n++] = (HubArg){"theta", hd_hub_number(m, "rope_theta")};
@@ -136,9 +149,10 @@ static void put_attention_params(const Decoder *d) {
             hd_printf(d->o, "    param b%s: [%s] = zeros as \"model.layers.{i}.self_attn.%s.bias\";\n",
                       matrices[i].name, matrices[i].rows, matrices[i].file);
     }
-    for (int i = 0; d->head_norms && i < 2; i++)
-        hd_printf(d->o, "    param %s_norm: [head_dim] = %s as \"model.layers.{i}.self_attn.%s_norm.weight\";\n",
-                  matrices[i].name, d->gemma ? "zeros" : "ones", matrices[i].name);
+    for (int i = 0; (d->head_norms || d->wide_norms) && i < 2; i++)
+        hd_printf(d->o, "    param %s_norm: [%s] = %s as \"model.layers.{i}.self_attn.%s_norm.weight\";\n",
+                  matrices[i].name, d->wide_norms ? matrices[i].rows : "head_dim", d->gemma ? "zeros" : "ones",
+                  matrices[i].name);
 }
 
 static void put_rotation(const Decoder *d) {
@@ -170,6 +184,8 @@ static void put_attention(const Decoder *d) {
         if (d->head_norms)
             hd_printf(o, "      let %s = turned(normed(linear(x, w%s%s), %s, %s_norm), %s);\n", n, n, b, count, n,
                       count);
+        else if (d->wide_norms)
+            hd_printf(o, "      let %s = turned(rms_norm(linear(x, w%s%s), %s_norm, eps), %s);\n", n, n, b, n, count);
         else hd_printf(o, "      let %s = turned(linear(x, w%s%s), %s);\n", n, n, b, count);
     }
     hd_printf(o, "      let v = linear(x, wv%s);\n", d->bias ? ", bv" : "");
@@ -193,6 +209,30 @@ static void put_mlp(const Decoder *d) {
               "      return linear(act, down);\n"
               "    }\n"
               "  }\n", d->act);
+}
+
+// Every token goes through the `active` experts with the largest probabilities; none is dropped.
+static void put_experts(const Decoder *d) {
+    static const struct { const char *name, *shape, *std, *here, *there; } matrices[] = {
+        {"gate", "hidden, dim", "std", "gate_proj", "w1"}, {"up", "hidden, dim", "std", "up_proj", "w3"},
+        {"down", "dim, hidden", "std/sqrt(2*layers)", "down_proj", "w2"}};
+    const bool mixtral = d->m->family == HUB_MIXTRAL, normed = mixtral || hd_hub_true(d->m, "norm_topk_prob");
+    const char *of = mixtral ? "block_sparse_moe" : "mlp";
+    hd_printf(d->o, "  module Mlp {\n"
+              "    param router: [experts, dim] = normal(std) as \"model.layers.{i}.%s.gate.weight\";\n", of);
+    for (int i = 0; i < 3; i++)
+        hd_printf(d->o, "    param %s: [experts over expert, %s] = normal(%s)\n"
+                  "      as \"model.layers.{i}.%s.experts.{n}.%s.weight\";\n", matrices[i].name, matrices[i].shape,
+                  matrices[i].std, of, mixtral ? matrices[i].there : matrices[i].here);
+    hd_puts(d->o, "    fn forward(x) {\n"
+            "      let share, chosen = top_k(softmax(float(linear(x, router))), active);\n");
+    if (normed) hd_puts(d->o, "      let weight = share / sum(share, axes = 2, keep = true);\n");
+    hd_printf(d->o, "      let source, slots, counts = dispatch(chosen, experts);\n"
+              "      let rows = take(x, source);\n"
+              "      let act = %s(grouped(rows, gate, counts)) * grouped(rows, up, counts);\n"
+              "      return combine(grouped(act, down, counts), slots, %s);\n"
+              "    }\n"
+              "  }\n", d->act, normed ? "weight" : "share");
 }
 
 static void put_block(const Decoder *d) {
@@ -235,15 +275,22 @@ static void put_config(const Decoder *d) {
     const HubModel *m = d->m;
     Out *o = d->o;
     const char *act = d->gemma ? "hidden_activation" : "hidden_act";
+    const bool null = hd_hub_find(&m->config, "head_dim") && !hd_hub_value(m, "head_dim");
     hd_printf(o, "  fn huggingface() {\n    return [\"architectures\", [\"%s\"]], [\"model_type\", \"%s\"],\n",
               m->architecture, m->type);
-    hd_puts(o, "           [\"vocab_size\", vocab], [\"hidden_size\", dim], [\"intermediate_size\", hidden],\n"
-            "           [\"num_hidden_layers\", layers], [\"num_attention_heads\", heads],\n"
-            "           [\"num_key_value_heads\", kv_heads], [\"head_dim\", head_dim],\n"
-            "           [\"max_position_embeddings\", positions], [\"rms_norm_eps\", eps],\n");
+    hd_printf(o, "           [\"vocab_size\", vocab], [\"hidden_size\", dim], [\"%s\", hidden],\n"
+              "           [\"num_hidden_layers\", layers], [\"num_attention_heads\", heads],\n"
+              "           [\"num_key_value_heads\", kv_heads], [\"head_dim\", %s],\n"
+              "           [\"max_position_embeddings\", positions], [\"rms_norm_eps\", eps],\n", hidden_key(m),
+              null ? "head_dim == dim/heads ? \"null\" : head_dim" : "head_dim");
+    if (d->experts)
+        hd_printf(o, "           [\"%s\", experts], [\"num_experts_per_tok\", active],\n", experts_key(m));
+    if (m->family & (HUB_OLMOE | HUB_QWEN3_MOE))
+        hd_printf(o, "           [\"norm_topk_prob\", \"%s\"],\n",
+                  hd_hub_true(m, "norm_topk_prob") ? "true" : "false");
     hd_printf(o, "           [\"initializer_range\", std], [\"%s\", \"%s\"], [\"tie_word_embeddings\", \"%s\"],\n", act,
               hd_hub_value(m, act)->text, d->tied ? "true" : "false");
-    if (m->family & (HUB_LLAMA | HUB_QWEN3 | HUB_GEMMA))
+    if (m->family & (HUB_LLAMA | HUB_QWEN3 | HUB_GEMMA | HUB_OLMOE | HUB_QWEN3_MOE))
         hd_printf(o, "           [\"attention_bias\", \"%s\"],\n", d->out_bias ? "true" : "false");
     if (m->family & HUB_QWEN)
         hd_printf(o, "           [\"use_sliding_window\", \"%s\"],\n", d->windows ? "true" : "false");
@@ -252,7 +299,7 @@ static void put_config(const Decoder *d) {
         hd_printf(o, "           [\"query_pre_attn_scalar\", query_scalar], [\"attn_logit_softcapping\", \"null\"],\n"
                   "           [\"final_logit_softcapping\", %s],\n",
                   hd_hub_value(m, "final_logit_softcapping") ? "softcap" : "\"null\"");
-    if (m->family != HUB_LLAMA)
+    if (!(m->family & (HUB_LLAMA | HUB_OLMOE)))
         hd_printf(o, "           [\"sliding_window\", %s],\n", d->windows ? "window" : "\"null\"");
     if (d->pattern) {
         hd_puts(o, "           [\"layer_types\", [");
@@ -273,7 +320,9 @@ static void put_config(const Decoder *d) {
 
 bool hd_from_decoder(const HubModel *m, Out *o) {
     const bool gemma = m->family & HUB_GEMMA, asked = hd_hub_true(m, "attention_bias");
-    Decoder d = {.m = m, .o = o, .gemma = gemma, .head_norms = m->family & (HUB_QWEN3 | HUB_GEMMA3),
+    Decoder d = {.m = m, .o = o, .gemma = gemma, .experts = m->family & HUB_EXPERTS,
+                 .head_norms = m->family & (HUB_QWEN3 | HUB_GEMMA3 | HUB_QWEN3_MOE),
+                 .wide_norms = m->family == HUB_OLMOE,
                  .bias = asked || m->family == HUB_QWEN2, .out_bias = asked,
                  .tied = hd_hub_true(m, "tie_word_embeddings")};
     d.act = hd_hub_activation(m, gemma ? "hidden_activation" : "hidden_act");
@@ -284,7 +333,8 @@ bool hd_from_decoder(const HubModel *m, Out *o) {
     if (!ok) return false;
     put_head(&d);
     put_attention(&d);
-    put_mlp(&d);
+    if (d.experts) put_experts(&d);
+    else put_mlp(&d);
     put_block(&d);
     put_loss(&d);
     put_config(&d);

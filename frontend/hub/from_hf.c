@@ -6,7 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ALL = 127, DECODER = ALL & ~HUB_GPT2, WINDOWS = HUB_MISTRAL | HUB_QWEN | HUB_GEMMA, CAPS = HUB_GEMMA };
+enum {
+    ALL = 2047, DECODER = ALL & ~(HUB_GPT2 | HUB_MAMBA2), WINDOWS = HUB_MISTRAL | HUB_QWEN | HUB_GEMMA
+};
 
 static const struct { HubFamilies family; const char *type, *name, *architecture; } families[] = {
     {HUB_GPT2, "gpt2", "GPT2", "GPT2LMHeadModel"},
@@ -16,6 +18,10 @@ static const struct { HubFamilies family; const char *type, *name, *architecture
     {HUB_QWEN3, "qwen3", "Qwen3", "Qwen3ForCausalLM"},
     {HUB_GEMMA2, "gemma2", "Gemma2", "Gemma2ForCausalLM"},
     {HUB_GEMMA3, "gemma3_text", "Gemma3", "Gemma3ForCausalLM"},
+    {HUB_MIXTRAL, "mixtral", "Mixtral", "MixtralForCausalLM"},
+    {HUB_OLMOE, "olmoe", "OLMoE", "OlmoeForCausalLM"},
+    {HUB_QWEN3_MOE, "qwen3_moe", "Qwen3Moe", "Qwen3MoeForCausalLM"},
+    {HUB_MAMBA2, "mamba2", "Mamba2", "Mamba2ForCausalLM"},
 };
 enum { FAMILIES = sizeof families / sizeof *families };
 
@@ -26,7 +32,8 @@ static const char EDIT[] = "or change it in a copy of config.json, which makes a
 static const struct { int families; const char *key; Use use; const char *value, *why; } keys[] = {
     {ALL, "model_type", TEXT, "", NULL},
     {ALL, "vocab_size", NUMBER, "", NULL},
-    {ALL, "initializer_range", NUMBER, "0.02", NULL},
+    {ALL & ~HUB_MAMBA2, "initializer_range", NUMBER, "0.02", NULL},
+    {HUB_MAMBA2, "initializer_range", NUMBER, "0.1", NULL},
     {HUB_GPT2, "n_positions", NUMBER, "1024", NULL},
     {HUB_GPT2, "n_embd", NUMBER, "768", NULL},
     {HUB_GPT2, "n_layer", NUMBER, "12", NULL},
@@ -48,29 +55,33 @@ static const struct { int families; const char *key; Use use; const char *value,
     {HUB_GPT2, "summary_activation", FREE, NULL, NULL},
     {HUB_GPT2, "summary_proj_to_labels", FREE, NULL, NULL},
     {HUB_GPT2, "summary_first_dropout", FREE, NULL, NULL},
-    {DECODER, "hidden_size", NUMBER, "", NULL},
-    {DECODER, "intermediate_size", NUMBER, "", NULL},
-    {DECODER, "num_hidden_layers", NUMBER, "", NULL},
+    {DECODER | HUB_MAMBA2, "hidden_size", NUMBER, "", NULL},
+    {DECODER & ~HUB_QWEN3_MOE, "intermediate_size", NUMBER, "", NULL},
+    {HUB_QWEN3_MOE, "intermediate_size", FREE, NULL, NULL}, // of layers without experts
+    {HUB_QWEN3_MOE, "moe_intermediate_size", NUMBER, "768", NULL},
+    {DECODER | HUB_MAMBA2, "num_hidden_layers", NUMBER, "", NULL},
     {DECODER, "num_attention_heads", NUMBER, "", NULL},
-    {HUB_LLAMA, "num_key_value_heads", NUMBER, "null", NULL},
-    {HUB_MISTRAL, "num_key_value_heads", NUMBER, "8", NULL},
-    {HUB_QWEN, "num_key_value_heads", NUMBER, "32", NULL},
-    {HUB_GEMMA, "num_key_value_heads", NUMBER, "4", NULL},
-    {HUB_LLAMA | HUB_MISTRAL | HUB_QWEN2, "head_dim", NUMBER, "null", NULL},
+    {HUB_LLAMA | HUB_OLMOE, "num_key_value_heads", NUMBER, "null", NULL},
+    {HUB_MISTRAL | HUB_MIXTRAL, "num_key_value_heads", NUMBER, "8", NULL},
+    {HUB_QWEN2 | HUB_QWEN3, "num_key_value_heads", NUMBER, "32", NULL},
+    {HUB_GEMMA | HUB_QWEN3_MOE, "num_key_value_heads", NUMBER, "4", NULL},
+    {HUB_LLAMA | HUB_MISTRAL | HUB_QWEN2 | HUB_EXPERTS, "head_dim", NUMBER, "null", NULL},
     {HUB_QWEN3, "head_dim", NUMBER, "128", NULL},
     {HUB_GEMMA, "head_dim", NUMBER, "256", NULL},
     {HUB_LLAMA, "max_position_embeddings", NUMBER, "2048", NULL},
-    {HUB_MISTRAL | HUB_GEMMA3, "max_position_embeddings", NUMBER, "131072", NULL},
+    {HUB_OLMOE, "max_position_embeddings", NUMBER, "4096", NULL},
+    {HUB_MISTRAL | HUB_MIXTRAL | HUB_GEMMA3, "max_position_embeddings", NUMBER, "131072", NULL},
     {HUB_QWEN, "max_position_embeddings", NUMBER, "32768", NULL},
     {HUB_GEMMA2, "max_position_embeddings", NUMBER, "8192", NULL},
-    {DECODER, "rms_norm_eps", NUMBER, "1e-06", NULL},
+    {DECODER & ~(HUB_MIXTRAL | HUB_OLMOE), "rms_norm_eps", NUMBER, "1e-06", NULL},
+    {HUB_MIXTRAL | HUB_OLMOE, "rms_norm_eps", NUMBER, "1e-05", NULL},
     {DECODER & ~HUB_GEMMA, "hidden_act", TEXT, "silu", NULL},
     {HUB_GEMMA, "hidden_activation", TEXT, "gelu_pytorch_tanh", NULL},
     {HUB_GEMMA, "hidden_act", FREE, NULL, NULL},
-    {DECODER & ~HUB_GEMMA, "tie_word_embeddings", TRUTH, "false", NULL},
+    {(DECODER & ~HUB_GEMMA) | HUB_MAMBA2, "tie_word_embeddings", TRUTH, "false", NULL},
     {HUB_GEMMA, "tie_word_embeddings", TRUTH, "true", NULL},
-    {DECODER & ~HUB_GEMMA3, "rope_theta", NUMBER, "10000.0", NULL},
-    {HUB_GEMMA3, "rope_theta", NUMBER, "1000000.0", NULL},
+    {DECODER & ~(HUB_GEMMA3 | HUB_MIXTRAL), "rope_theta", NUMBER, "10000.0", NULL},
+    {HUB_GEMMA3 | HUB_MIXTRAL, "rope_theta", NUMBER, "1000000.0", NULL},
     {HUB_GEMMA3, "rope_local_base_freq", NUMBER, "10000.0", NULL},
     {DECODER, "rope_scaling", MUST, "null", "it is an object with rope_type, or null"},
     {DECODER, "rope_scaling.rope_type", TEXT, "null", NULL},
@@ -78,12 +89,14 @@ static const struct { int families; const char *key; Use use; const char *value,
     {DECODER, "rope_scaling.low_freq_factor", NUMBER, "null", NULL},
     {DECODER, "rope_scaling.high_freq_factor", NUMBER, "null", NULL},
     {DECODER, "rope_scaling.original_max_position_embeddings", NUMBER, "null", NULL},
-    {HUB_LLAMA | HUB_QWEN3 | HUB_GEMMA, "attention_bias", TRUTH, "false", NULL},
+    {HUB_LLAMA | HUB_QWEN3 | HUB_GEMMA | HUB_OLMOE | HUB_QWEN3_MOE, "attention_bias", TRUTH, "false", NULL},
     {HUB_LLAMA, "mlp_bias", MUST, "false", "give gate, up and down biases in the text of a model without it"},
     {DECODER, "attention_dropout", MUST, "0", "write `dropout` into attention(...)"},
     {HUB_MISTRAL | HUB_QWEN | HUB_GEMMA, "sliding_window", NUMBER, "4096", NULL},
     {HUB_QWEN, "use_sliding_window", TRUTH, "false", NULL},
-    {HUB_QWEN, "max_window_layers", NUMBER, "28", NULL},
+    {HUB_MIXTRAL, "sliding_window", NUMBER, "null", NULL},
+    {HUB_QWEN2 | HUB_QWEN3, "max_window_layers", NUMBER, "28", NULL},
+    {HUB_QWEN3_MOE, "max_window_layers", FREE, NULL, NULL},
     {HUB_GEMMA3, "sliding_window_pattern", NUMBER, "6", NULL},
     {HUB_GEMMA3, "_sliding_window_pattern", FREE, NULL, NULL},
     {WINDOWS, "layer_types", FREE, NULL, NULL},
@@ -94,6 +107,40 @@ static const struct { int families; const char *key; Use use; const char *value,
     {HUB_GEMMA3, "attn_logit_softcapping", MUST, "null", "attention here has no softcap: say null"},
     {HUB_GEMMA3, "use_bidirectional_attention", MUST, "false", "attention is causal here"},
     {HUB_LLAMA, "pretraining_tp", FREE, NULL, NULL},
+    {HUB_MIXTRAL, "num_local_experts", NUMBER, "8", NULL},
+    {HUB_OLMOE, "num_experts", NUMBER, "64", NULL},
+    {HUB_QWEN3_MOE, "num_experts", NUMBER, "128", NULL},
+    {HUB_QWEN3_MOE, "num_local_experts", NUMBER, "null", NULL}, // the other name of num_experts
+    {HUB_MIXTRAL, "num_experts_per_tok", NUMBER, "2", NULL},
+    {HUB_OLMOE | HUB_QWEN3_MOE, "num_experts_per_tok", NUMBER, "8", NULL},
+    {HUB_OLMOE | HUB_QWEN3_MOE, "norm_topk_prob", TRUTH, "false", NULL},
+    {HUB_EXPERTS, "output_router_logits", MUST, "false", "add a balancing loss as examples/moe/olmoe.hd has it"},
+    {HUB_EXPERTS, "router_aux_loss_coef", FREE, NULL, NULL},
+    {HUB_MIXTRAL, "router_jitter_noise", MUST, "0", "a router here draws nothing"},
+    {HUB_OLMOE, "clip_qkv", MUST, "null", "write max(min(x, c), -c) around q, k and v"},
+    {HUB_QWEN3_MOE, "decoder_sparse_step", MUST, "1", "write the layers without experts by a pattern"},
+    {HUB_QWEN3_MOE, "mlp_only_layers", MUST, "null", "write the layers without experts by a pattern"},
+    {HUB_MAMBA2, "num_heads", NUMBER, "128", NULL},
+    {HUB_MAMBA2, "head_dim", NUMBER, "64", NULL},
+    {HUB_MAMBA2, "state_size", NUMBER, "128", NULL},
+    {HUB_MAMBA2, "n_groups", NUMBER, "8", NULL},
+    {HUB_MAMBA2, "conv_kernel", NUMBER, "4", NULL},
+    {HUB_MAMBA2, "expand", NUMBER, "2", NULL},
+    {HUB_MAMBA2, "chunk_size", NUMBER, "256", NULL},
+    {HUB_MAMBA2, "layer_norm_epsilon", NUMBER, "1e-05", NULL},
+    {HUB_MAMBA2, "hidden_act", MUST, "silu", "conv1d(.., silu = true) has no other one"},
+    {HUB_MAMBA2, "use_bias", MUST, "false", "give biases to linear(...) in the text of a model without them"},
+    {HUB_MAMBA2, "use_conv_bias", MUST, "true", "leave the bias of conv1d(...) out in the text of a model with it"},
+    {HUB_MAMBA2, "rms_norm", MUST, "true", "write y * silu(z) instead of its norm"},
+    {HUB_MAMBA2, "norm_before_gate", FREE, NULL, NULL}, // transformers does not read it
+    {HUB_MAMBA2, "time_step_limit.0", MUST, "0", "write max(.., low) around softplus(...)"},
+    {HUB_MAMBA2, "time_step_limit.1", MUST, "Infinity", "write min(.., high) around softplus(...)"},
+    {HUB_MAMBA2, "time_step_rank", FREE, NULL, NULL}, // of initial values, as the next ones
+    {HUB_MAMBA2, "time_step_min", FREE, NULL, NULL},
+    {HUB_MAMBA2, "time_step_max", FREE, NULL, NULL},
+    {HUB_MAMBA2, "time_step_floor", FREE, NULL, NULL},
+    {HUB_MAMBA2, "rescale_prenorm_residual", FREE, NULL, NULL},
+    {HUB_MAMBA2, "residual_in_fp32", FREE, NULL, NULL}, // train.precision.compute says it here
     {ALL, "quantization_config", MUST, "null", "take the weights in f32, bf16 or f16"},
     {ALL, "architectures", FREE, NULL, NULL},
     {ALL, "torch_dtype", FREE, NULL, NULL},
@@ -142,8 +189,9 @@ static const HdHubValue *absent(const HubModel *m, const char *key) { // what st
     if (!text || !*text || !strcmp(text, "null")) return NULL;
     HdHubValue *v = HD_NEW(m->cx->arena, HdHubValue);
     const bool truth = !strcmp(text, "true") || !strcmp(text, "false");
+    const bool number = strspn(text, "0123456789.e-") == strlen(text) || !strcmp(text, "Infinity");
     *v = (HdHubValue){(char *)(uintptr_t)key, (char *)(uintptr_t)text,
-                      truth ? HD_HUB_TRUTH : keys[i].use == TEXT ? HD_HUB_TEXT : HD_HUB_NUMBER};
+                      truth ? HD_HUB_TRUTH : number ? HD_HUB_NUMBER : HD_HUB_TEXT};
     return v;
 }
 
@@ -212,6 +260,7 @@ static bool check_key(const HubModel *m, const HdHubValue *v) {
     }
     if (!keys[i].why) return true; // checked where it is written
     if (keys[i].use == MUST && !below && hd_hub_same(v, absent(m, v->key))) return true;
+    if (!strcmp(v->text, "[]") && !strcmp(keys[i].value, "null")) return true; // an empty list says as much
     return hd_hub_wrong(m, v->key, "is %s, and only %s is written: %s, %s", v->text, keys[i].value,
                         keys[i].why ? keys[i].why : "", EDIT);
 }
@@ -285,7 +334,9 @@ bool hd_from_hf(Ctx *cx, const char *dir, Out *out) {
                         m.path, strerror(errno));
     if (!hd_hub_read(&m.config, text, n)) return hd_error(cx, (Span){0}, "'%s' is not JSON, or no object", m.path);
     const bool ok = find_family(&m) && check_keys(&m) &&
-                    (m.family == HUB_GPT2 ? hd_from_gpt2(&m, out) : hd_from_decoder(&m, out));
+                    (m.family == HUB_GPT2     ? hd_from_gpt2(&m, out)
+                     : m.family == HUB_MAMBA2 ? hd_from_mamba2(&m, out)
+                                              : hd_from_decoder(&m, out));
     hd_hub_free(&m.config);
     return ok && !cx->diags.errors;
 }

@@ -10,9 +10,13 @@ bool hd_from_hf(Ctx *cx, const char *dir, Out *out);
 
 // --- what its files share
 typedef enum {
-    HUB_GPT2 = 1, HUB_LLAMA = 2, HUB_MISTRAL = 4, HUB_QWEN2 = 8, HUB_QWEN3 = 16, HUB_GEMMA2 = 32, HUB_GEMMA3 = 64
+    HUB_GPT2 = 1, HUB_LLAMA = 2, HUB_MISTRAL = 4, HUB_QWEN2 = 8, HUB_QWEN3 = 16, HUB_GEMMA2 = 32, HUB_GEMMA3 = 64,
+    HUB_MIXTRAL = 128, HUB_OLMOE = 256, HUB_QWEN3_MOE = 512, HUB_MAMBA2 = 1024
 } HubFamilies;
-enum { HUB_QWEN = HUB_QWEN2 | HUB_QWEN3, HUB_GEMMA = HUB_GEMMA2 | HUB_GEMMA3 };
+enum {
+    HUB_QWEN = HUB_QWEN2 | HUB_QWEN3 | HUB_QWEN3_MOE, HUB_GEMMA = HUB_GEMMA2 | HUB_GEMMA3,
+    HUB_EXPERTS = HUB_MIXTRAL | HUB_OLMOE | HUB_QWEN3_MOE
+};
 
 typedef struct {
     Ctx *cx;
@@ -36,5 +40,6 @@ void hd_hub_head(const HubModel *m, int n, const HubArg *args, Out *o);
 void hd_hub_train(const HubModel *m, Out *o); // the blocks train and schedule
 
 bool hd_from_gpt2(const HubModel *m, Out *o);    // from_gpt2.c
+bool hd_from_mamba2(const HubModel *m, Out *o);  // from_mamba2.c
 bool hd_from_decoder(const HubModel *m, Out *o); // from_decoder.c: all others
 #endif

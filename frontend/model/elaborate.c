@@ -136,13 +136,29 @@ static bool file_name(Front *f, const Instance *i, const Node *as, const char *m
 }
 
 // Parameter `s` will be the next of the list. false after reporting an earlier one that has this name.
-static bool take_file_name(Front *f, const Symbol *s, const char *name, Span span) {
+static bool take_one_name(Front *f, const Symbol *s, const char *name, Span span) {
     const char *key = hd_intern(f->cx, name);
     const int k = hd_ptr_get(&f->params_in_files, key);
     if (k >= 0)
         return hd_front_error(f, span, "parameters %s and %s have one name in files, \"%s\"", f->params.at[k]->name,
                               s->name, name);
     hd_ptr_set(f->arena, &f->params_in_files, key, f->params.n);
+    return true;
+}
+
+// A name with {n} is one for each number of the first axis.
+static bool take_file_name(Front *f, const Symbol *s, const char *name, Span span) {
+    const char *mark = strstr(name, "{n}");
+    if (!mark) return take_one_name(f, s, name, span);
+    if (s->type->rank < 2 || s->type->dim[0] > MAX_INSTANCES)
+        return hd_front_error(f, span, "{n} numbers the first axis of a parameter of at least two, of at most %d, and "
+                              "@%s is %s", MAX_INSTANCES, s->name, hd_type_text(f->cx, s->type));
+    if (hd_has(&s->attrs, A_TRANSPOSED))
+        return hd_front_error(f, span, "'transposed' is for one tensor, and {n} makes several of @%s", s->name);
+    for (int64_t n = 0; n < s->type->dim[0]; n++) {
+        const char *one = hd_sprintf(f->arena, "%.*s%lld%s", (int)(mark - name), name, (long long)n, mark + 3);
+        if (!take_one_name(f, s, one, span)) return false;
+    }
     return true;
 }
 

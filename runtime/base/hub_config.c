@@ -58,6 +58,11 @@ static bool no_scaling(const HdHubValue *v) { // another way to write null
 
 static bool add(HdHubConfig *c, const char *path, HdHubKind kind, char *text) { // takes over `text`
     HdHubValue v = {canonical(path), text, kind};
+    char *wrapped = v.key ? strstr(v.key, ".__float__") : NULL; // {"__float__": "Infinity"}, by transformers 5
+    if (wrapped && text && !wrapped[strlen(".__float__")] && !strcmp(text, "Infinity")) {
+        *wrapped = 0;
+        v.kind = HD_HUB_NUMBER;
+    }
     HdHubValue *grown = v.key && text ? realloc(c->at, sizeof *grown * (size_t)(c->n + 1)) : NULL;
     if (grown) c->at = grown;
     if (grown && !no_scaling(&v) && !hd_hub_find(c, v.key)) {
@@ -76,7 +81,8 @@ static bool scalar(HdHubConfig *c, HdJson *j, const char *path) {
     if (!text || !*text) return free(text), false;
     const bool truth = !strcmp(text, "true") || !strcmp(text, "false"), null = !strcmp(text, "null");
     if (!truth && !null) strtod(text, &end);
-    const bool ok = truth || null || (!*end && !strpbrk(text, "xXpPnN"));
+    const bool infinite = !strcmp(text, "Infinity"); // Python's JSON has it
+    const bool ok = truth || null || infinite || (!*end && !strpbrk(text, "xXpPnN"));
     if (!ok) return free(text), false;
     return add(c, path, truth ? HD_HUB_TRUTH : null ? HD_HUB_NULL : HD_HUB_NUMBER, text);
 }

@@ -118,7 +118,13 @@ static bool begin_export(const HdProgram *p, StWriter *w, const char *path, HdDt
     for (int k = 0; k < p->n_params; k++) {
         const HdParam q = hd_whole(p, &p->params[k]);
         const int64_t turned[2] = {q.dim[1], q.dim[0]};
-        hd_st_declare_as(w, hd_file_name(p, k), dtype, q.rank, hd_file_turned(p, k) ? turned : q.dim);
+        const int less = strstr(hd_file_name(p, k), HD_EACH) != NULL; // axes of a tensor
+        for (int64_t n = 0; n < hd_file_tensors(p, k); n++) {
+            char *name = hd_file_tensor(p, k, n);
+            if (!name) return hd_fail("out of memory");
+            hd_st_declare_as(w, name, dtype, q.rank - less, hd_file_turned(p, k) ? turned : q.dim + less);
+            free(name);
+        }
     }
     hd_st_begin(w, 2, meta);
     return true;

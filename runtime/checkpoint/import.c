@@ -142,11 +142,23 @@ static bool turned_floats(const Weights *w, const HdParam *q, int k, int64_t fir
         // rows that have column c within the piece
         const int64_t from = (first - c + cols - 1) / cols, end = (first + n - c + cols - 1) / cols;
         if (from >= end) continue;
-        ok = hd_st_floats(w->of[k], w->tensor[k], c * rows + from, end - from, run);
+        ok = hd_st_floats(w->of[k][0]->file, w->of[k][0]->tensor, c * rows + from, end - from, run);
         for (int64_t r = from; ok && r < end; r++) v[r * cols + c - first] = run[r - from];
     }
     free(run);
     return ok;
+}
+
+// Elements [first, first+n) of the whole of a parameter, which is one tensor or one for each number of its first axis.
+// Result: the tensor whose type is not read; NULL: all are.
+static const WeightsEntry *plain_floats(const Weights *w, int k, int64_t each, int64_t first, int64_t n, float *v) {
+    for (int64_t at = first; at < first + n;) {
+        const WeightsEntry *e = w->of[k][at / each];
+        const int64_t left = each - at % each, more = left < first + n - at ? left : first + n - at;
+        if (!hd_st_floats(e->file, e->tensor, at % each, more, v + (at - first))) return e;
+        at += more;
+    }
+    return NULL;
 }
 
 static bool import_piece(HdExec *x, int k, int64_t first, int64_t n, float *v, void *data) {
@@ -154,17 +166,18 @@ static bool import_piece(HdExec *x, int k, int64_t first, int64_t n, float *v, v
     const HdParam *q = &x->program->params[k];
     const bool turned = !w->own_names && hd_file_turned(x->program, k);
     const HdParam whole = hd_whole(x->program, q);
-    bool read = true;
-    if (!w->tensor[k]) return true; // it starts fresh
-    for (int64_t at = 0; read && at < n;) {
+    const WeightsEntry *wrong = NULL;
+    if (!w->of[k]) return true; // it starts fresh
+    const int64_t each = whole.count / (w->own_names ? 1 : hd_file_tensors(x->program, k));
+    for (int64_t at = 0; !wrong && at < n;) {
         const HdSpan run = hd_whole_run(x->program, q, hd_part(x->program, q, x->world->rank), first + at, n - at);
-        read = turned ? turned_floats(w, &whole, k, run.first, run.count, v + at)
-                      : hd_st_floats(w->of[k], w->tensor[k], run.first, run.count, v + at);
+        if (!turned) wrong = plain_floats(w, k, each, run.first, run.count, v + at);
+        else if (!turned_floats(w, &whole, k, run.first, run.count, v + at)) wrong = w->of[k][0];
         at += run.count;
     }
-    if (read) return hd_put_weights(x, q, first, n, v);
-    return hd_fail("%s: tensor '%s' is %s; F32, BF16 and F16 are read", w->of[k]->path, w->tensor[k]->name,
-                   w->tensor[k]->dtype);
+    if (!wrong) return hd_put_weights(x, q, first, n, v);
+    return hd_fail("%s: tensor '%s' is %s; F32, BF16 and F16 are read", wrong->file->path, wrong->tensor->name,
+                   wrong->tensor->dtype);
 }
 
 bool hd_state_import(HdExec *x, const char *path, const HdInitRules *rules) {

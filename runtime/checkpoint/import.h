@@ -21,8 +21,8 @@ typedef struct {
     int n_entries;
     WeightsEntry *entries;   // all tensors of all files
     int fresh;               // parameters without a tensor
-    const StTensor **tensor; // of each parameter, and the file that holds it; NULL: it starts fresh
-    const StFile **of;
+    int n_params;
+    WeightsEntry ***of; // of each parameter, its tensors (hd_file_tensors); NULL: it starts fresh
 } Weights;
 
 // Finds a tensor for each parameter, by the name that it has in files. false after hd_fail.

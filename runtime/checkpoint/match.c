@@ -66,7 +66,7 @@ static bool make_entries(Weights *w) {
 void hd_match_free(Weights *w) {
     for (int i = 0; i < w->n_entries; i++) free(w->entries[i].name);
     free(w->entries);
-    free(w->tensor);
+    for (int k = 0; w->of && k < w->n_params; k++) free(w->of[k]);
     free(w->of);
 }
 
@@ -101,27 +101,49 @@ static void hint(const Weights *w, const char *name, char *text, size_t size) {
     if (!*text) snprintf(text, size, "; --init-missing=fresh starts what is missing from its initialiser");
 }
 
-static bool find_tensor(Weights *w, const HdProgram *p, int k) {
-    const HdParam whole = hd_whole(p, &p->params[k]), *q = &whole;
-    const char *name = w->own_names ? q->name : hd_file_name(p, k);
-    const bool turned = !w->own_names && hd_file_turned(p, k);
-    const int64_t there[2] = {q->dim[1], q->dim[0]};
-    char want[96], have[200], of[400] = "", way[400];
-    WeightsEntry *e = find(w, name, false);
-    hd_shape_text(want, sizeof want, q->rank, turned ? there : q->dim);
+// Tensor `name` of parameter k, with this shape. false after hd_fail.
+static bool find_tensor(const Weights *w, const HdParam *q, const char *name, const char *shape, WeightsEntry **found) {
+    char have[200], of[400] = "", way[400];
+    WeightsEntry *e = *found = find(w, name, false);
     if (strcmp(name, q->name)) snprintf(of, sizeof of, " for parameter %s", q->name);
-    if (!e && w->rules->fresh) return ++w->fresh;
     if (!e) {
         hint(w, name, way, sizeof way);
-        return hd_fail("%s has no tensor '%s' %s%s: it belongs to another model%s", w->path, name, want, of, way);
+        return hd_fail("%s has no tensor '%s' %s%s: it belongs to another model%s", w->path, name, shape, of, way);
     }
     e->taken = true;
-    w->tensor[k] = e->tensor;
-    w->of[k] = e->file;
     hd_shape_text(have, sizeof have, e->tensor->rank, e->tensor->dim);
-    if (!strcmp(have, want)) return true;
+    if (!strcmp(have, shape)) return true;
     if (*of) snprintf(of, sizeof of, " (parameter %s)", q->name);
-    return hd_fail("%s: tensor '%s' is %s, this model's is %s%s", e->file->path, name, have, want, of);
+    return hd_fail("%s: tensor '%s' is %s, this model's is %s%s", e->file->path, name, have, shape, of);
+}
+
+// Whether the file has a tensor of the parameter.
+static bool has_tensor(const Weights *w, const HdProgram *p, int k, int64_t tensors) {
+    bool any = false;
+    for (int64_t n = 0; n < tensors && !any; n++) {
+        char *name = w->own_names ? strdup(p->params[k].name) : hd_file_tensor(p, k, n);
+        any = name && find(w, name, false);
+        free(name);
+    }
+    return any;
+}
+
+static bool find_tensors(Weights *w, const HdProgram *p, int k) {
+    const HdParam q = hd_whole(p, &p->params[k]);
+    const int64_t tensors = w->own_names ? 1 : hd_file_tensors(p, k), turned[2] = {q.dim[1], q.dim[0]};
+    const int less = !w->own_names && strstr(hd_file_name(p, k), HD_EACH) != NULL; // axes of a tensor
+    char shape[96];
+    if (w->rules->fresh && !has_tensor(w, p, k, tensors)) return ++w->fresh;
+    hd_shape_text(shape, sizeof shape, q.rank - less,
+                  !w->own_names && hd_file_turned(p, k) ? turned : q.dim + less);
+    w->of[k] = calloc((size_t)tensors, sizeof *w->of[k]);
+    bool ok = w->of[k] || hd_fail("out of memory");
+    for (int64_t n = 0; ok && n < tensors; n++) {
+        char *name = w->own_names ? strdup(q.name) : hd_file_tensor(p, k, n);
+        ok = (name || hd_fail("out of memory")) && find_tensor(w, &q, name, shape, &w->of[k][n]);
+        free(name);
+    }
+    return ok;
 }
 
 static bool tell_fresh(const Weights *w, const HdProgram *p) {
@@ -132,7 +154,7 @@ static bool tell_fresh(const Weights *w, const HdProgram *p) {
                        w->path, p->n_params, p->model);
     for (int k = 0; k < p->n_params && told < SHOWN; k++) {
         const size_t n = strlen(names);
-        if (!w->tensor[k]) snprintf(names + n, sizeof names - n, "%s%s", told++ ? ", " : "", p->params[k].name);
+        if (!w->of[k]) snprintf(names + n, sizeof names - n, "%s%s", told++ ? ", " : "", p->params[k].name);
     }
     if (w->fresh && w->rules->speaks)
         hd_say(stderr, "note: %s has no tensor for %d of %d parameters, which start from their initialisers: %s%s\n",
@@ -209,9 +231,9 @@ static bool no_name_twice(const Weights *w) {
 }
 
 bool hd_match_tensors(Weights *w, const HdProgram *p) {
-    w->tensor = calloc((size_t)p->n_params + 1, sizeof *w->tensor);
+    w->n_params = p->n_params;
     w->of = calloc((size_t)p->n_params + 1, sizeof *w->of);
-    if (!w->tensor || !w->of) return hd_fail("out of memory");
+    if (!w->of) return hd_fail("out of memory");
     const char *format = w->n ? hd_st_meta(&w->files[0], "heddle_checkpoint") : NULL;
     w->own_names = format != NULL;
     if (format && (!strcmp(format, HD_MANIFEST) || !strcmp(format, HD_MANIFEST_FLAT)))
@@ -220,6 +242,6 @@ bool hd_match_tensors(Weights *w, const HdProgram *p) {
                        w->path);
     if (!make_entries(w) || !no_name_twice(w)) return false;
     for (int k = 0; k < p->n_params; k++)
-        if (!find_tensor(w, p, k)) return false;
+        if (!find_tensors(w, p, k)) return false;
     return tell_fresh(w, p) && nothing_else(w, p);
 }

@@ -80,7 +80,12 @@ void hd_shape_text(char *buf, size_t size, int rank, const int64_t *dim);       
 // Whether a file's tensor `name`, of shape `have` (text; NULL: the file has none), fits this parameter; false after
 // hd_fail.
 bool hd_shape_fits(const char *path, const HdParam *q, const char *name, const char *have);
-const char *hd_file_name(const HdProgram *p, int k); // of parameter k, in files of weights
+// Of parameter k, in files of weights. Where it holds HD_EACH, they have a tensor for each number of the first axis,
+// with that number in its place.
+const char *hd_file_name(const HdProgram *p, int k);
+#define HD_EACH "{n}"
+int64_t hd_file_tensors(const HdProgram *p, int k);  // how many tensors parameter k is there
+char *hd_file_tensor(const HdProgram *p, int k, int64_t n); // the name of number n; malloc'ed
 bool hd_file_turned(const HdProgram *p, int k);      // whether its two axes are the other way round there
 bool hd_tensor_fits(const StFile *f, const HdParam *q, const char *name);
 #endif

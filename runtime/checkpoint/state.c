@@ -153,6 +153,20 @@ const char *hd_file_name(const HdProgram *p, int k) {
     return name ? name : p->params[k].name;
 }
 
+int64_t hd_file_tensors(const HdProgram *p, int k) {
+    return strstr(hd_file_name(p, k), HD_EACH) ? hd_whole(p, &p->params[k]).dim[0] : 1;
+}
+
+char *hd_file_tensor(const HdProgram *p, int k, int64_t n) {
+    const char *name = hd_file_name(p, k), *mark = strstr(name, HD_EACH);
+    const size_t size = strlen(name) + 24;
+    char *s = malloc(size);
+    if (s && mark)
+        snprintf(s, size, "%.*s%lld%s", (int)(mark - name), name, (long long)n, mark + strlen(HD_EACH));
+    else if (s) snprintf(s, size, "%s", name);
+    return s;
+}
+
 bool hd_file_turned(const HdProgram *p, int k) { return p->file_turned && p->file_turned[k]; }
 
 bool hd_shape_fits(const char *path, const HdParam *q, const char *name, const char *have) {

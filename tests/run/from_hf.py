@@ -5,6 +5,7 @@ numbers of parameters; what it refuses; --init-missing, --init-ignore and --init
 transformers itself.
 """
 import json
+import math
 import os
 import re
 import struct
@@ -69,6 +70,39 @@ PUBLISHED = {
                         sliding_window_pattern=6, final_logit_softcapping=None, attn_logit_softcapping=None),
                    999885952, {"model.layers.0.self_attn.q_norm.weight": [256],
                                "model.layers.25.post_feedforward_layernorm.weight": [1152]}),
+    "Mixtral-8x7B-v0.1": (dict(model_type="mixtral", architectures=["MixtralForCausalLM"], vocab_size=32000,
+                               hidden_size=4096, intermediate_size=14336, num_hidden_layers=32, num_attention_heads=32,
+                               num_key_value_heads=8, num_local_experts=8, num_experts_per_tok=2, hidden_act="silu",
+                               max_position_embeddings=32768, rms_norm_eps=1e-05, rope_theta=1000000.0,
+                               sliding_window=None, attention_dropout=0.0, output_router_logits=False,
+                               router_aux_loss_coef=0.02, tie_word_embeddings=False), 46702792704,
+                          {"model.layers.31.block_sparse_moe.experts.7.w2.weight": [4096, 14336],
+                           "model.layers.0.block_sparse_moe.gate.weight": [8, 4096]}),
+    "OLMoE-1B-7B-0924": (dict(model_type="olmoe", architectures=["OlmoeForCausalLM"], vocab_size=50304,
+                              hidden_size=2048, intermediate_size=1024, num_hidden_layers=16, num_attention_heads=16,
+                              num_key_value_heads=16, num_experts=64, num_experts_per_tok=8, norm_topk_prob=False,
+                              clip_qkv=None, hidden_act="silu", max_position_embeddings=4096, rms_norm_eps=1e-05,
+                              rope_theta=10000.0, rope_scaling=None, attention_bias=False, output_router_logits=False,
+                              router_aux_loss_coef=0.01, tie_word_embeddings=False), 6919161856,
+                         {"model.layers.15.mlp.experts.63.up_proj.weight": [1024, 2048],
+                          "model.layers.0.self_attn.k_norm.weight": [2048]}),
+    "Qwen3-30B-A3B": (dict(model_type="qwen3_moe", architectures=["Qwen3MoeForCausalLM"], vocab_size=151936,
+                           hidden_size=2048, intermediate_size=6144, moe_intermediate_size=768, num_hidden_layers=48,
+                           num_attention_heads=32, num_key_value_heads=4, head_dim=128, num_experts=128,
+                           num_experts_per_tok=8, norm_topk_prob=True, decoder_sparse_step=1, mlp_only_layers=[],
+                           max_position_embeddings=40960, max_window_layers=48, rms_norm_eps=1e-06, hidden_act="silu",
+                           rope_theta=1000000.0, rope_scaling=None, sliding_window=None, use_sliding_window=False,
+                           attention_bias=False, output_router_logits=False, router_aux_loss_coef=0.001,
+                           tie_word_embeddings=False), 30532122624,
+                      {"model.layers.47.mlp.experts.127.down_proj.weight": [2048, 768],
+                       "model.layers.0.self_attn.q_norm.weight": [128]}),
+    "mamba2-130m": (dict(model_type="mamba2", architectures=["Mamba2ForCausalLM"], vocab_size=50288, hidden_size=768,
+                         num_hidden_layers=24, num_heads=24, head_dim=64, state_size=128, n_groups=1, expand=2,
+                         conv_kernel=4, chunk_size=256, hidden_act="silu", layer_norm_epsilon=1e-05, use_bias=False,
+                         use_conv_bias=True, rms_norm=True, residual_in_fp32=True, time_step_rank=48,
+                         time_step_limit=[0.0, float("inf")], tie_word_embeddings=True), 128989632,
+                    {"backbone.layers.23.mixer.conv1d.weight": [1792, 1, 4],
+                     "backbone.layers.0.mixer.in_proj.weight": [3352, 768]}),
 }
 TINY = dict(PUBLISHED["gpt2"][0], vocab_size=40, n_positions=12, n_embd=16, n_layer=2, n_head=4, attn_pdrop=0.0,
             embd_pdrop=0.0, resid_pdrop=0.0)
@@ -121,8 +155,11 @@ def case_published():
             dims = [int(d) for d in shape.split(",")]
             as_name = re.search(r'as = "([^"]+)"', attrs)
             check(as_name, name, "has a parameter without a name in files:", attrs)
-            tensors[as_name[1]] = dims[::-1] if "transposed" in attrs else dims
-        total = sum(dims[0] * (dims[1] if len(dims) > 1 else 1) for dims in tensors.values())
+            each = range(dims[0]) if "{n}" in as_name[1] else [None]
+            for n in each:
+                tensors[as_name[1].replace("{n}", str(n))] = (dims[1:] if n is not None else
+                                                              dims[::-1] if "transposed" in attrs else dims)
+        total = sum(math.prod(dims) for dims in tensors.values())
         # the positions of GPT-2 are rows of a table, whatever the length of a sequence
         check(total == count, f"{name} has {count} parameters, the model that is written {total}")
         for tensor, dims in some.items():
@@ -149,6 +186,7 @@ def case_windows():
 
 def case_refused():
     llama, gpt2, gemma2 = (PUBLISHED[n][0] for n in ("Llama-3.2-1B", "gpt2", "gemma-2-2b"))
+    mixtral, qwen, mamba = (PUBLISHED[n][0] for n in ("Mixtral-8x7B-v0.1", "Qwen3-30B-A3B", "mamba2-130m"))
     scaled = lambda **more: dict(llama, rope_scaling=dict(SCALING, **more))
     without = lambda config, key: {k: v for k, v in config.items() if k != key}
     for config, *words in (
@@ -178,7 +216,16 @@ def case_refused():
             (dict(gemma2, num_hidden_layers=0), '"num_hidden_layers" is 0: 1 to 10000 are expected'),
             (dict(gemma2, layer_types=["full_attention"]),
              '"layer_types" has 1 layers and "num_hidden_layers" is 26: make them one number'),
-            (dict(gemma2, layer_types=["linear_attention"]), '"layer_types.0" is linear_attention: layers of')):
+            (dict(gemma2, layer_types=["linear_attention"]), '"layer_types.0" is linear_attention: layers of'),
+            (dict(mixtral, router_jitter_noise=0.1), '"router_jitter_noise" is 0.1, and only 0 is written'),
+            (dict(mixtral, output_router_logits=True), "a balancing loss as examples/moe/olmoe.hd has it"),
+            (dict(qwen, mlp_only_layers=[0]), '"mlp_only_layers.0" is 0, and only null is written', "by a pattern"),
+            (dict(qwen, decoder_sparse_step=2), '"decoder_sparse_step" is 2, and only 1 is written'),
+            (dict(mamba, time_step_limit=[0.0, 0.5]), '"time_step_limit.1" is 0.5, and only Infinity is written'),
+            (dict(mamba, hidden_act="relu"), '"hidden_act" is relu, and only silu is written'),
+            (dict(mamba, expand=3), '"num_heads" times head_dim is 1536',
+             ", and hidden_size times expand is another number: make them equal"),
+            (dict(mamba, n_groups=5), '"n_groups" is 5, and does not divide num_heads times head_dim, 1536')):
         r = heddlec(f"--from-hf={folder_of(config)}")
         check(r.returncode == 1 and not r.stdout, "expected an error:", config, r.returncode)
         says(r.stderr, "there/config.json", *words)
@@ -188,6 +235,43 @@ def case_refused():
     r = heddlec("--from-hf=there", "a.hd")
     check(r.returncode == 2, r)
     says(r.stderr, "--from-hf writes a file and reads none, unlike 'a.hd'")
+
+
+def case_experts():
+    """One parameter, a tensor for each expert: written, read on every mesh, refused where one is missing or wrong."""
+    config = dict(PUBLISHED["Mixtral-8x7B-v0.1"][0], vocab_size=40, hidden_size=16, intermediate_size=24,
+                  num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, num_local_experts=4)
+    program = built(config, "there")
+    run(program, "--steps=0", "--export=there/model.safetensors", "--digest=a")
+    tensors, _ = tensors_of("there/model.safetensors")
+    name = "model.layers.1.block_sparse_moe.experts.%d.w1.weight"
+    check([k for k in tensors if k.startswith("model.layers.1.") and k.endswith(".w1.weight")] ==
+          [name % n for n in range(4)] and tensors[name % 3][1] == [24, 16], list(tensors))
+    run(program, "--steps=0", "--init=there", "--digest=b", "--seed=5", "--save=c")
+    check(compiled.read("a") == compiled.read("b"), "--init of an export differs")
+    own, _ = tensors_of("c/checkpoint.safetensors")
+    check(own["blocks.1.mlp.gate"][1] == [4, 24, 16], own["blocks.1.mlp.gate"][1])
+    check(own["blocks.1.mlp.gate"][2] == b"".join(tensors[name % n][2] for n in range(4)), "not in order")
+    meshed = built(config, "meshed", "schedule.mesh.expert=2", "schedule.mesh.shard=2", "schedule.fsdp=zero3",
+                   "schedule.fsdp.unit=Block")
+    for source in ("there", "c"):
+        run(meshed, "--steps=0", f"--init={source}", "--digest=b", "--export=e")
+        check(compiled.read("a") == compiled.read("b"), f"--init of {source} differs on a mesh")
+        check(tensors_of("e")[0] == tensors, f"the export of {source} differs on a mesh")
+    less = {k: v for k, v in tensors.items() if k != name % 2}
+    compiled.write_tensors("less", less)
+    for more in ((), ("--init-missing=fresh",)):
+        says(run(program, "--steps=0", "--init=less", "--export=x", *more, status=1),
+             f"has no tensor '{name % 2}' [24,16] for parameter blocks.1.mlp.gate")
+    compiled.write_tensors("none", {k: v for k, v in less.items() if k not in [name % n for n in range(4)]})
+    says(run(program, "--steps=0", "--init=none", "--export=x", "--init-missing=fresh"),
+         "start from their initialisers: blocks.1.mlp.gate")
+    for tensor, words in ((("F32", [16, 24], tensors[name % 2][2]), "is [16,24], this model's is [24,16]"),
+                          (("U8", [24, 16], bytes(384)), "is U8; F32, BF16 and F16 are read")):
+        compiled.write_tensors("wrong", {**tensors, name % 2: tensor})
+        says(run(program, "--steps=0", "--init=wrong", "--export=x", status=1), f"tensor '{name % 2}' {words}")
+    compiled.write_tensors("more", {**tensors, name % 4: tensors[name % 0]})
+    says(run(program, "--steps=0", "--init=more", "--export=x", status=1), f"'{name % 4}' [24,16]")
 
 
 def case_export_as_hf():

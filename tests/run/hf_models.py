@@ -24,6 +24,8 @@ SIZES = dict(vocab_size=300, hidden_size=64, intermediate_size=160, num_hidden_l
 LLAMA3 = dict(rope_type="llama3", rope_theta=500.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
               original_max_position_embeddings=32)
 # without a token for padding, whose row gets no gradient from the lookup in PyTorch: no data here has one
+MAMBA = dict(vocab_size=300, hidden_size=64, num_heads=8, head_dim=16, state_size=16, num_hidden_layers=3,
+             chunk_size=16, initializer_range=0.1, pad_token_id=None)
 GEMMA = dict(head_dim=32, query_pre_attn_scalar=24, sliding_window=8, pad_token_id=None)
 MODELS = {
     "gpt2": ("GPT2", dict(vocab_size=300, n_positions=48, n_embd=64, n_layer=3, n_head=4, resid_pdrop=0.0,
@@ -46,6 +48,16 @@ MODELS = {
     "gemma3-linear": ("Gemma3", dict(SIZES, **GEMMA, num_hidden_layers=6, rope_parameters={
         "full_attention": dict(rope_type="linear", factor=8.0, rope_theta=10000.0),
         "sliding_attention": dict(rope_type="default", rope_theta=100.0)})),
+    "mixtral": ("Mixtral", dict(SIZES, num_local_experts=5, num_experts_per_tok=2)),
+    "mixtral-window": ("Mixtral", dict(SIZES, num_local_experts=4, num_experts_per_tok=3, sliding_window=8,
+                                       tie_word_embeddings=True)),
+    "olmoe": ("Olmoe", dict(SIZES, num_experts=6, num_experts_per_tok=3, pad_token_id=None, eos_token_id=None)),
+    "olmoe-normed": ("Olmoe", dict(SIZES, num_experts=4, num_experts_per_tok=2, pad_token_id=None, eos_token_id=None,
+                                   norm_topk_prob=True, attention_bias=True)),
+    "qwen3-moe": ("Qwen3Moe", dict(SIZES, num_experts=6, num_experts_per_tok=2, moe_intermediate_size=48,
+                                   head_dim=32, norm_topk_prob=True)),
+    "mamba2": ("Mamba2", dict(MAMBA, n_groups=2)),
+    "mamba2-tied": ("Mamba2", dict(MAMBA, n_groups=1, tie_word_embeddings=True, layer_norm_epsilon=1e-3)),
 }
 
 
@@ -54,7 +66,8 @@ def made(name):
     family, sizes = MODELS[name]
     suffix = "TextConfig" if family == "Gemma3" else "Config"
     head = "GPT2LMHeadModel" if family == "GPT2" else f"{family}ForCausalLM"
-    config = getattr(transformers, family + suffix)(**sizes, attn_implementation="eager")
+    attention = {} if family == "Mamba2" else dict(attn_implementation="eager")
+    config = getattr(transformers, family + suffix)(**sizes, **attention)
     model = getattr(transformers, head)(config).float().eval()
     with torch.no_grad():  # biases and norms, too, are to count
         for p in model.parameters():
@@ -98,7 +111,7 @@ def compare(heddlec, name, folder):
     pairs = list(zip(lines(at("train"), "loss"), torch_losses(model.train(), x, y, STEPS)))
     expect(f"{name}: {len(pairs)} steps from {pairs[0][1]:.5f} to {pairs[-1][1]:.5f}, relative difference",
            max(abs(a - b) / b for a, b in pairs), 1e-5)
-    if not name.startswith("gpt2"):
+    if not name.startswith(("gpt2", "mamba2")):
         run(heddlec, at("model.hd"), "-o", at("other"), *[w for s in [*sets, "theta=77"] for w in ("--set", s)])
         said = run(at("other"), *common, "--steps=0", f"--export={at('e')}")
         if '"rope_theta" is' not in said or said.count("note:") != 1:
