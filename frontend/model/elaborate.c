@@ -45,8 +45,8 @@ static void unknown_module(Front *f, const Instance *from, const Node *use) {
             if (i->members.at[k].decl->kind == N_MODULE) hd_push(f->scratch, &names, i->members.at[k].name);
     add_modules(f, f->user, &names);
     add_modules(f, f->prelude, &names);
-    hd_front_error(f, use->span, "no module '%s' here%s (there are: %s)", use->text, hd_suggest(f, use->text, &names),
-                   hd_list_names(f, &names));
+    hd_front_error(f, use->span, "no module '%s' here%s (there are: %s)", use->text,
+                   hd_suggest_value(f, use->text, &names), hd_list_names(f, &names));
     hd_arena_rewind(f->scratch, mark);
 }
 

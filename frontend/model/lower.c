@@ -109,7 +109,8 @@ static Val eval_dot(Front *f, Instance *scope, const Node *n) {
         return hd_front_bad(f, n->span, "%s are named .0 to .%d, not .%s", hd_val_text(f, of), of.n - 1, n->name);
     }
     if (of.kind != VAL_INSTANCE)
-        return hd_front_bad(f, n->span, "'.%s' of %s: only modules have members", n->name, hd_val_text(f, of));
+        return hd_front_bad(f, n->span, "'.%s' of %s: only modules have members%s", n->name, hd_val_text(f, of),
+                            of.kind == VAL_TENSOR ? hd_suggest_method(f, n->name) : "");
     Member *m = hd_find_member(of.instance, n->name);
     if (m) return member_value(f, m, n->span);
     Names names = {0};

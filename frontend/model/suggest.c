@@ -32,10 +32,55 @@ static int distance(const char *a, const char *b) {
 }
 
 static const struct { const char *word, *hint; } known_words[] = {
-    {"True", "write 1"},  {"False", "write 0"},       {"true", "write 1"},
-    {"false", "write 0"}, {"swish", "it is called 'silu'"}, {"topk", "there is no such function"},
+    {"True", "write true"},
+    {"False", "write false"},
+    {"None", "leave the argument out"},
+    {"self", "members are called by their names alone"},
+    {"F", "functions are called by their names alone"},
+    {"nn", "modules and functions are called by their names alone"},
+    {"torch", "functions are called by their names alone"},
+    {"swish", "it is called 'silu'"},
+    {"topk", "it is called 'top_k'"},
     {"relu2", "write square(relu(x))"},
+    {"leaky_relu", "write max(x, 0.01 * x)"},
+    {"clamp", "write max(min(x, high), low)"},
+    {"clip", "write max(min(x, high), low)"},
+    {"scaled_dot_product_attention", "it is called 'attention'"},
+    {"view", "it is called 'reshape'"},
+    {"flatten", "write reshape(x, [sizes])"},
+    {"squeeze", "write reshape(x, [sizes])"},
+    {"unsqueeze", "write reshape(x, [sizes])"},
+    {"rearrange", "write transpose(reshape(x, [sizes]), [axes])"},
+    {"permute", "it is called 'transpose'"},
+    {"T", "write transpose(x)"},
+    {"expand", "it is called 'broadcast'"},
+    {"cat", "it is called 'concat'"},
+    {"chunk", "it is called 'split'"},
+    {"arange", "it is called 'iota'"},
+    {"bmm", "it is called 'matmul'"},
+    {"mm", "it is called 'matmul'"},
+    {"einsum", "write matmul, with transpose and reshape around it"},
+    {"masked_fill", "write where(condition, x, value)"},
+    {"gather", "it is called 'take', by rows"},
+    {"index_select", "it is called 'take'"},
+    {"full", "it is called 'fill'"},
+    {"zeros_like", "write fill(0, [sizes])"},
+    {"ones_like", "write fill(1, [sizes])"},
+    {"amax", "it is called 'reduce_max'"},
+    {"shape", "write size(x, axis)"},
+    {"to", "write float(x); the type of the computation is train.precision.compute"},
+    {"ModuleList", "write name = repeat(n) Module(...)"},
+    {"Sequential", "write name = repeat(n) Module(...)"},
+    {"Dropout", "call dropout(x, p) in a function"},
+    {"MultiheadAttention", "call attention(q, k, v, heads) in a function"},
+    {"Conv1d", "call conv1d(x, taps) in a function"},
 };
+
+static const char *known(const char *wrong) { // NULL: no such word
+    for (size_t k = 0; k < sizeof known_words / sizeof *known_words; k++)
+        if (!strcmp(wrong, known_words[k].word)) return known_words[k].hint;
+    return NULL;
+}
 
 // the text after the last dot decides how much may differ: the groups of a setting are mostly right
 static int most_edits(const char *wrong) {
@@ -58,9 +103,14 @@ const char *hd_suggest(Front *f, const char *wrong, const Names *names) {
 }
 
 const char *hd_suggest_value(Front *f, const char *wrong, const Names *names) {
-    for (size_t k = 0; k < sizeof known_words / sizeof *known_words; k++)
-        if (!strcmp(wrong, known_words[k].word)) return hd_sprintf(f->arena, "; %s", known_words[k].hint);
-    return hd_suggest(f, wrong, names);
+    const char *hint = known(wrong);
+    return hint ? hd_sprintf(f->arena, "; %s", hint) : hd_suggest(f, wrong, names);
+}
+
+const char *hd_suggest_method(Front *f, const char *name) {
+    const char *hint = known(name);
+    if (hd_builtin_exists(name)) return hd_sprintf(f->arena, "; write %s(x, ...)", name);
+    return hint ? hd_sprintf(f->arena, "; %s", hint) : "";
 }
 
 const char *hd_list_names(Front *f, const Names *names) {

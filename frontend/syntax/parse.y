@@ -344,6 +344,15 @@ static int expected_names(const yypcontext_t *at, const char **names) {
     return kept;
 }
 
+// Words of Python that stand where an operator or a brace may.
+static const char *python_word(const char *text, size_t n) {
+    static const char *const words[][2] = {{"and", "; write '&&'"}, {"or", "; write '||'"},
+                                           {"if", "; write 'condition ? a : b'"}};
+    for (size_t k = 0; k < sizeof words / sizeof *words; k++)
+        if (strlen(words[k][0]) == n && !strncmp(words[k][0], text, n)) return words[k][1];
+    return "";
+}
+
 static int yyreport_syntax_error(const yypcontext_t *at, Parser *p) {
     enum { MAX_SHOWN = 9 };
     const char *names[YYNTOKENS];
@@ -356,6 +365,6 @@ static int yyreport_syntax_error(const yypcontext_t *at, Parser *p) {
     else hd_printf(&text, "unexpected '%.*s'", s.hi - s.lo < 40 ? (int)(s.hi - s.lo) : 40, p->text + (s.lo - p->base));
     for (int i = 0; i < n && n <= MAX_SHOWN; i++)
         hd_printf(&text, "%s%s", i == 0 ? ", expected " : i + 1 < n ? ", " : " or ", names[i]);
-    hd_parse_error(p, s, "%s", text.text);
+    hd_parse_error(p, s, "%s%s", text.text, python_word(p->text + (s.lo - p->base), s.hi - s.lo));
     return 0;
 }
