@@ -315,6 +315,8 @@ int hd_emit_attention(Emit *e, const Op *o) {
               hd_emit_dtype(s.dtype), ll(hd_int(&o->attrs, A_WORKSPACE_BYTES, 0)));
     if (s.window < s.seq) hd_printf(&t, ", .window = %lld", ll(s.window));
     if (s.documents) hd_puts(&t, ", .documents = true");
+    if (s.softcap > 0) hd_printf(&t, ", .softcap = %s", hd_emit_number(e->a, s.softcap, false));
+    if (s.sink) hd_puts(&t, ", .sink = true");
     if (hd_draws(o))
         hd_printf(&t, ", .each = %lld, .threshold = 0x%08xu, .factor = %s", ll(s.batch / hd_int(&o->attrs, A_BATCH, 1)),
                   hd_dropout_threshold(o), hd_emit_number(e->a, hd_dropout_factor(o), false));

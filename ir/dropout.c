@@ -9,9 +9,14 @@ bool hd_draws(const Op *o) {
            hd_has(&o->attrs, A_P);
 }
 
+int hd_without_key(const Op *o) {
+    if (o->kind == OP_DROPOUT) return 1;
+    return hd_attention_operands(o) + hd_has(&o->attrs, A_DOCUMENTS) + hd_has(&o->attrs, A_SINK);
+}
+
 Value *hd_key(const Op *o) {
     if (!hd_draws(o)) return NULL;
-    const int others = o->kind == OP_DROPOUT ? 1 : hd_attention_operands(o) + hd_has(&o->attrs, A_DOCUMENTS);
+    const int others = hd_without_key(o);
     return o->n_in > others ? o->in[others] : NULL;
 }
 

@@ -27,6 +27,7 @@ static const int64_t HD_DROPOUT_ELEMENTS = (int64_t)1 << 34; // of a sequence; e
 
 // The operand of an op that is its key; NULL: it has none.
 Value *hd_key(const Op *o);
+int hd_without_key(const Op *o);              // operands of dropout or attention but for the key
 bool hd_draws(const Op *o);                   // dropout, or attention with it
 int64_t hd_dropout_ranks(const Op *o);        // that have parts of its operand; 1: it has all of it
 int64_t hd_dropout_run(const Op *o);          // dropout: consecutive elements of its operand that are so in the whole

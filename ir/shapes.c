@@ -112,11 +112,23 @@ Value *hd_attention_starts(const Op *o) {
     return hd_has(&o->attrs, A_DOCUMENTS) && at < o->n_in ? o->in[at] : NULL;
 }
 
+int hd_attention_sink_at(const Op *o) {
+    if (o->kind == OP_SINK_GRAD) return 3;
+    if (!hd_has(&o->attrs, A_SINK)) return -1;
+    return o->kind == OP_ATTENTION_STEP ? 4 : hd_attention_operands(o) + hd_has(&o->attrs, A_DOCUMENTS);
+}
+
+Value *hd_attention_sink(const Op *o) {
+    const int at = hd_attention_sink_at(o);
+    return at >= 0 && at < o->n_in ? o->in[at] : NULL;
+}
+
 bool hd_attention_masked(const AttentionShape *s) { return s->window < s->seq || s->documents; }
 
 AttentionShape hd_attention_shape(const Op *o) {
     AttentionShape s = {.grad = hd_is_backward(o), .packed = hd_has(&o->attrs, A_PACKED),
                         .causal = hd_has(&o->attrs, A_CAUSAL), .documents = hd_has(&o->attrs, A_DOCUMENTS),
+                        .sink = hd_has(&o->attrs, A_SINK), .softcap = hd_float(&o->attrs, A_SOFTCAP, 0),
                         .heads = hd_int(&o->attrs, A_HEADS, 1)};
     const Type *q = o->in[s.grad]->type; // or packed q, k, v
     s.kv_heads = hd_int(&o->attrs, A_KV_HEADS, s.heads);

@@ -13,14 +13,15 @@ Product hd_product(const Op *o); // of matmul, bmm, gemm, grouped, grouped_grad
 bool hd_scales_of_rows(const Op *o); // of a scaled product: each row of a factor has a scale; else all of it has one
 
 typedef struct {
-    bool grad, packed, causal, documents;
+    bool grad, packed, causal, documents, sink;
     DType dtype;
     int64_t batch, seq, heads, kv_heads, size; // size: elements of a head
     int64_t q_stride, kv_stride, o_stride;     // elements from one position to the next
     int64_t part[3]; // first element of q, k, v (and of their gradients) in a row of their operand
     int64_t window; // positions that a query sees, itself the last of them; seq: every one up to itself, or all
-    double scale;
+    double scale, softcap; // softcap: 0: scores stay as they are
 } AttentionShape;
+static const double HD_MOST_SOFTCAP = 1e6;
 enum { HD_ATTENTION_QUERIES = 128 };                 // on tensor cores: rows of a block of the forward pass and of dq
 // rope: the angle from one position to the next of elements i and i + size/2 of a head (i < size/2)
 double hd_rope_rate(const Attrs *rope, int64_t i, int64_t size);
@@ -45,7 +46,9 @@ AttentionShape hd_attention_shape(const Op *o); // of attention and attention_gr
 // Documents are not known when a program is compiled and count as one.
 double hd_attention_pairs(const AttentionShape *s);
 bool hd_attention_masked(const AttentionShape *s);   // by more than causality: a window or documents
-int hd_attention_operands(const Op *o);             // without starts of documents and the key of its dropout
+int hd_attention_operands(const Op *o);             // without starts of documents, the sink, the key of its dropout
+int hd_attention_sink_at(const Op *o); // of attention, attention_step, sink_grad: which operand it is; -1: it has none
+Value *hd_attention_sink(const Op *o); // NULL: it has none
 int hd_keys_operand(const Op *o);                   // k, and the one after it is v; -1: there is none, or it is packed
 Value *hd_attention_starts(const Op *o);            // of documents; NULL: it has none
 bool hd_attention_on(const Op *o, const char *impl); // whether `impl` or `else` names it

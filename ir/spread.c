@@ -268,20 +268,36 @@ static const char *spread_attention(const Spread *s) {
         return say(s, 0, "its dropout counts heads of several sequences together: set the dropout of attention to 0, "
                          "or leave the weights of q, k and v whole");
     if (at == LAYOUT_WHOLE)
-        for (int i = 1; i < n; i++)
+        for (int i = 1; i < s->o->n_in; i++)
             if (hd_layout_splits(s->in[i]))
-                return say(s, i, "operand 0 is whole: split the weights of q, k and v alike");
+                return say(s, i, i == hd_attention_sink_at(s->o) ? "q is whole: leave the sink whole, or split both" :
+                                 "operand 0 is whole: split the weights of q, k and v alike");
     if (!hd_layout_splits(at) || at == split(1) || (!heads && hd_has(&s->o->attrs, A_P))) return needs_whole(s);
     if (heads && packed) return say(s, 0, "q, k and v are packed in it");
     const bool shared = heads && hd_int(&s->o->attrs, A_KV_HEADS, 0) == 1 && s->in[k] == LAYOUT_WHOLE;
     for (int i = 0; i < s->o->n_in; i++) {
-        const bool whole = i >= n || (shared && (i == k || i == k + 1));
-        const int is = !heads ? split(0) : i == lse ? split(1) : whole ? LAYOUT_WHOLE : split(2);
+        const bool whole = i >= n || (shared && (i == k || i == k + 1)), sink = i == hd_attention_sink_at(s->o);
+        const int is = sink && heads ? split(0) : sink ? LAYOUT_WHOLE : !heads ? split(0) : i == lse ? split(1) :
+                       whole ? LAYOUT_WHOLE : split(2);
+        if (s->in[i] != is && sink)
+            return say(s, i, heads ? "a rank has some of the heads: split the sink alike, which has one logit for each"
+                                   : "a rank has all heads: leave the sink whole");
         if (s->in[i] != is) return say(s, i, "other operands have another layout");
     }
     all_out(s, at);
     if (lse < 0) s->out[1] = split(heads ? 1 : 0);
     for (int i = 1; shared && lse >= 0 && i < s->o->n_out; i++) s->out[i] = LAYOUT_SUM;
+    return NULL;
+}
+
+// By sequences, or by heads.
+static const char *spread_sink_grad(const Spread *s) {
+    const int at = s->in[0];
+    if (at != split(0) && at != split(2)) return needs_whole(s);
+    const int want[] = {at, at, at == split(0) ? at : split(1), at == split(0) ? LAYOUT_WHOLE : split(0)};
+    for (int i = 1; i < s->o->n_in; i++)
+        if (s->in[i] != want[i]) return say(s, i, "other operands have another layout");
+    s->out[0] = at;
     return NULL;
 }
 

@@ -1,6 +1,7 @@
 // ops.def, traits.def, roles.def, collectives.def, attrs.def and symbols.def as look-up tables.
 #include "ir/ir.h"
 #include "ir/dropout.h"
+#include "ir/shapes.h"
 
 #define T (1u << STAGE_TENSOR)
 #define S (1u << STAGE_SHARDED)
@@ -167,8 +168,9 @@ static char letter(const char *list, int n, int i) {
     return 'd';
 }
 
-// The row of the op does not count the starts of attention's documents and the key of its dropout.
+// The row of the op does not count the starts of attention's documents, its sink and the key of its dropout.
 char hd_operand_class(const Op *o, int i) {
+    if (i == hd_attention_sink_at(o)) return 's';
     if (!hd_op_table[o->kind].classes) return 'd';
     const bool keyed = hd_key(o) != NULL, starts = hd_has(&o->attrs, A_DOCUMENTS);
     if (keyed && i == o->n_in - 1) return 't';

@@ -3,6 +3,7 @@
 #include "ir/dropout.h"
 #include "ir/shapes.h"
 #include "ir/type_rules.h"
+#include <math.h>
 #include <string.h>
 
 // Checks an op that drops some of so many elements. The sequences are along the first axis of x.
@@ -64,6 +65,22 @@ static const char *documents(Rule *r, const AttentionShape *s) {
     return NULL;
 }
 
+// softcap and sink. Kernels keep scores without their factor, as which a sink has to be written too.
+static const char *bent(Rule *r, int64_t heads, double scale, DType dtype) {
+    const Attrs *as = &r->o->attrs;
+    const double softcap = hd_float(as, A_SOFTCAP, 0);
+    const Value *sink = hd_attention_sink(r->o);
+    if (hd_has(as, A_SOFTCAP) && !(softcap > 0 && softcap <= HD_MOST_SOFTCAP))
+        WRONG("softcap = %g: the bound of scores is above 0 and at most %g; without softcap they have none", softcap,
+              HD_MOST_SOFTCAP);
+    if ((softcap > 0 || sink) && !(scale > 0))
+        WRONG("attention with %s needs a scale above 0, not %g", sink ? "a sink" : "softcap", scale);
+    if (sink && sink->type != hd_type(r->cx, dtype == TY_F64 ? TY_F64 : TY_F32, 1, &heads))
+        WRONG("the sink is %s; attention of %lld heads has one logit for each head: f32[%lld]", TEXT(sink->type),
+              ll(heads), ll(heads));
+    return NULL;
+}
+
 // Checks q, k, v (or packed q, k, v); gives the types of q (also that of o), of k and of the log-sum-exp.
 typedef struct {
     const Type *q, *k, *lse;
@@ -73,9 +90,11 @@ static const char *attention_operands(Rule *r, AttentionTypes *t) {
     bool grad = hd_is_backward(r->o), packed = hd_has(as, A_PACKED);
     int n = hd_attention_operands(r->o);
     const bool starts = hd_has(as, A_DOCUMENTS);
-    if (r->o->n_in != n + starts + (hd_key(r->o) != NULL))
-        WRONG("%s takes %d operands%s%s, not %d", hd_op_info(r->o->kind)->mnemonic, n,
-              starts ? ", the starts of documents" : "", hd_draws(r->o) ? " and a key" : "", r->o->n_in);
+    const bool sink = hd_has(as, A_SINK);
+    if (r->o->n_in != n + starts + sink + (hd_key(r->o) != NULL))
+        WRONG("%s takes %d operands%s%s%s, not %d", hd_op_info(r->o->kind)->mnemonic, n,
+              starts ? ", the starts of documents" : "", sink ? ", a sink" : "", hd_draws(r->o) ? " and a key" : "",
+              r->o->n_in);
     const char *e = implementation(r);
     if (!e) e = hd_rule_floating(r, grad);
     if (e) return e;
@@ -93,9 +112,12 @@ static const char *attention_operands(Rule *r, AttentionTypes *t) {
               s.causal ? ": a token sees at least itself, so the least is 1"
                        : " looks back from each token, which attention with causal = true does");
     e = documents(r, &s);
+    if (!e) e = bent(r, s.heads, s.scale, s.dtype);
     if (e) return e;
     if (hd_attention_masked(&s) && hd_attention_on(r->o, "cudnn"))
         return "attention on cudnn has no window and no documents: wgmma, tensor_cores or generated";
+    if ((s.softcap > 0 || s.sink) && hd_attention_on(r->o, "cudnn"))
+        return "attention on cudnn has no softcap and no sink: wgmma, tensor_cores or generated";
     const bool ordered = hd_attention_on(r->o, "wgmma_ordered"), wgmma = ordered || hd_attention_on(r->o, "wgmma");
     if (hd_attention_on(r->o, "tensor_cores") && !hd_attention_suits_tensor_cores(&s))
         WRONG("attention on tensor cores is for bf16 and f16 and heads of 16, 32, ... 256 elements, not %lld of %s",
@@ -146,9 +168,27 @@ static const char *cache(Rule *r, AttrId a, const Type *k) {
     return NULL;
 }
 
+const char *hd_rule_sink_grad(Rule *r) {
+    const Type *x = IN(0), *lse = IN(2), *sink = IN(3);
+    const char *e = hd_rule_floating(r, 0);
+    if (e) return e;
+    const DType real = x->dtype == TY_F64 ? TY_F64 : TY_F32;
+    const int64_t heads = sink->rank == 1 ? sink->dim[0] : 0;
+    if (x->rank != 3 || IN(1) != x) WRONG("sink_grad needs do and o of one type [batch, seq, heads*size]: %s, %s",
+                                          TEXT(x), TEXT(IN(1)));
+    if (sink->dtype != real || heads < 1 || x->dim[2] % heads)
+        WRONG("a sink of %s has no logit for each head of %s", TEXT(sink), TEXT(x));
+    const Type *should = hd_type(r->cx, real, 3, (int64_t[]){x->dim[0], heads, x->dim[1]});
+    if (lse != should) WRONG("lse is %s; it must be %s", TEXT(lse), TEXT(should));
+    return hd_rule_give(r, hd_type(r->cx, real, 3, (int64_t[]){x->dim[0], x->dim[1], heads}));
+}
+
 const char *hd_rule_attention_step(Rule *r) {
     const Attrs *as = &r->o->attrs;
     const int64_t heads = hd_int(as, A_HEADS, 1), kv = hd_int(as, A_KV_HEADS, heads);
+    if (r->o->n_in != 4 + hd_has(as, A_SINK))
+        WRONG("attention_step takes q, a position, k, v%s, not %d operands", hd_has(as, A_SINK) ? ", a sink" : "",
+              r->o->n_in);
     const Type *q = IN(0), *k = IN(2);
     const char *e = hd_rule_floating(r, 0);
     if (e) return e;
@@ -165,6 +205,8 @@ const char *hd_rule_attention_step(Rule *r) {
               TEXT(should));
     if (hd_has(as, A_WINDOW) && hd_int(as, A_WINDOW, 0) < 1)
         WRONG("window = %lld: a token sees at least itself, so the least is 1", ll(hd_int(as, A_WINDOW, 0)));
+    const double scale = hd_float(as, A_SCALE, 1 / sqrt((double)(q->dim[2] / heads)));
+    if ((e = bent(r, heads, scale, q->dtype))) return e;
     if ((e = cache(r, A_KEYS, k)) || (e = cache(r, A_VALUES, k))) return e;
     const Symbol *keys = hd_named(r->o, A_KEYS), *values = hd_named(r->o, A_VALUES);
     if (keys == values) WRONG("@%s would hold keys and values", keys->name);

@@ -167,13 +167,15 @@ typedef struct { // attention over [batch, seq, heads*size] with row strides in 
     int64_t workspace_bytes;
     int64_t window; // positions that a query sees, itself the last of them; 0: as many as there are
     bool documents; // a query sees its own document only: `starts` says for each position where that begins
+    float softcap;  // a score s becomes softcap * tanh(s / softcap); 0: it stays as it is
+    bool sink;      // forward: the sum of exponentials of a row has exp(sink[head]) as well
     // dropout: batches of a sequence (0: there is none), what a word must reach for its element to be kept, the factor
     int64_t each;
     uint32_t threshold;
     float factor;
     bool part; // of more heads than these: the key says which part
     // target cuda: the kernels for what the library does not run. Indices into HdProgram.kernels; -1: no such kernel.
-    //   forward  kernel[0](q, k, v, o, lse[, starts][, key])
+    //   forward  kernel[0](q, k, v, o, lse[, starts][, sink][, key])
     //   backward kernel[0..2], as many as there are, in this order, each with (dout, q, k, v, o, lse, dq, dk, dv,
     //   workspace[, starts][, key]). The first batch*heads*seq*4 bytes of the workspace are rowsum(dout * o), f32
     //   [batch, heads, seq], but for kernels that add dq up there.
@@ -411,19 +413,20 @@ void hd_host_gemm_scaled(const HdGemm *g, const void *a, const void *b, const fl
 // starts: of documents, [batch, seq], which never decrease in a sequence, each at most its own position; NULL without
 // documents. key: of dropout, a row of what hd_host_dropout_keys makes; NULL without dropout.
 void hd_host_attention(const HdAttention *t, const void *q, const void *k, const void *v, void *o, float *lse,
-                       const int32_t *starts, const int32_t *key, void *workspace);
+                       const int32_t *starts, const float *sink, const int32_t *key, void *workspace);
 void hd_host_attention_grad(const HdAttention *t, const void *dout, const void *q, const void *k, const void *v,
                             const void *o, const float *lse, void *dq, void *dk, void *dv, const int32_t *starts,
                             const int32_t *key, void *workspace);
 // Causal attention of one token: k and v become rows `position` of `keys` and `values`, of kv_heads * size elements
-// each; the token sees the rows up to there, at most `window` of them. workspace: heads * positions.
+// each; the token sees the rows up to there, at most `window` of them. softcap, sink: as of HdAttention; NULL: there is
+// none. workspace: heads * positions.
 typedef struct {
     HdDtype dtype;
     int64_t heads, kv_heads, size, positions, window;
-    float scale;
+    float scale, softcap;
 } HdAttentionStep;
 void hd_host_attention_step(const HdAttentionStep *t, const void *q, const int32_t *position, const void *k,
-                            const void *v, void *keys, void *values, void *o, float *workspace);
+                            const void *v, const float *sink, void *keys, void *values, void *o, float *workspace);
 typedef struct {
     HdDtype dtype, dt_dtype, a_dtype, d_dtype; // of x, b, c and y; of dt; of a; of d
     int64_t batch, seq, heads, size, groups, state, chunk;
@@ -528,7 +531,7 @@ void hd_cuda_gemm_scaled(HdExec *x, int stream, int gemm, uint64_t a, uint64_t b
                          uint64_t d, uint64_t workspace);
 void hd_cuda_orthogonalize(HdExec *x, int stream, const HdTurn *t, uint64_t d); // d: of t->dtype; the workspace
 void hd_cuda_attention(HdExec *x, int stream, const HdAttention *t, uint64_t q, uint64_t k, uint64_t v, uint64_t o,
-                       uint64_t lse, uint64_t starts, uint64_t key, uint64_t workspace);
+                       uint64_t lse, uint64_t starts, uint64_t sink, uint64_t key, uint64_t workspace);
 void hd_cuda_attention_grad(HdExec *x, int stream, const HdAttention *t, uint64_t dout, uint64_t q, uint64_t k,
                             uint64_t v, uint64_t o, uint64_t lse, uint64_t dq, uint64_t dk, uint64_t dv,
                             uint64_t starts, uint64_t key, uint64_t workspace);

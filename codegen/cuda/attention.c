@@ -98,6 +98,8 @@ static const char *defines(Emit *e, const Op *o, const AttentionShape *s, bool f
     hd_printf(&t, "#define ATT_CAUSAL %d\n#define ATT_WINDOW %lld\n#define ATT_DOCUMENTS %d\n", s->causal,
               ll(s->window < s->seq ? s->window : 0), s->documents);
     hd_printf(&t, "#define ATT_SCALE %s\n", hd_emit_number(e->a, (double)(float)s->scale, false));
+    if (s->softcap > 0) hd_printf(&t, "#define ATT_CAP %s\n", hd_emit_number(e->a, (double)(float)s->softcap, false));
+    if (s->sink) hd_puts(&t, "#define ATT_SINK 1\n");
     if (hd_draws(o))
         hd_printf(&t, "#define ATT_EACH %lld\n#define ATT_FIRST %s\n#define ATT_DROP 0x%08xu\n#define ATT_BY %s\n",
                   ll(s->batch / hd_int(&o->attrs, A_BATCH, 1)),
@@ -141,9 +143,12 @@ const char *hd_cuda_attention_fields(Emit *e, const Op *o) {
                                   ll(s.kv_heads), ll(s.size), s.packed ? "_packed" : "", s.causal ? "_causal" : "");
     if (s.window < s.seq) base = hd_sprintf(e->a, "%s_window%lld", base, ll(s.window));
     if (s.documents) base = hd_sprintf(e->a, "%s_documents", base);
+    if (s.softcap > 0) base = hd_sprintf(e->a, "%s_softcap", base);
+    if (s.sink) base = hd_sprintf(e->a, "%s_sink", base);
     if (hd_draws(o)) base = hd_sprintf(e->a, "%s_dropout%s", base, hd_has(&o->attrs, A_OVER) ? "_part" : "");
     base = hd_cuda_name(e, base,
-                        hd_sprintf(e->a, "%s %s %lld", hd_emit_number(e->a, hd_float(&o->attrs, A_SCALE, 0), false),
+                        hd_sprintf(e->a, "%s %s %s %lld", hd_emit_number(e->a, hd_float(&o->attrs, A_SCALE, 0), false),
+                                   hd_emit_number(e->a, s.softcap, false),
                                    hd_emit_number(e->a, hd_float(&o->attrs, A_P, 0), true),
                                    ll(hd_int(&o->attrs, A_BATCH, 0))));
     KernelShape part[4];
@@ -183,11 +188,12 @@ static const char *workspace(Emit *e, const Op *o) {
 void hd_cuda_print_attention(Emit *e, const Op *o) {
     int64_t at[9];
     int n = hd_emit_attention_operands(e, o, at);
-    const char *rest[2] = {"0", "0"};
-    const Value *of[2] = {hd_attention_starts(o), hd_key(o)};
-    for (int i = 0; i < 2; i++)
+    const char *rest[3] = {"0", "0", "0"};
+    const Value *of[3] = {hd_attention_starts(o), hd_attention_sink(o), hd_key(o)};
+    for (int i = 0; i < 3; i++)
         if (of[i]) rest[i] = hd_cuda_device(e, hd_emit_value(e, of[i]));
-    hd_emit_line(e, o, "hd_cuda_attention%s(x, %d, &attentions[%d]%s, %s, %s, %s);",
+    const char *sink = hd_is_backward(o) ? "" : hd_sprintf(e->a, "%s, ", rest[1]);
+    hd_emit_line(e, o, "hd_cuda_attention%s(x, %d, &attentions[%d]%s, %s, %s%s, %s);",
                  hd_is_backward(o) ? "_grad" : "", hd_emit_stream(e, o), hd_emit_attention(e, o),
-                 list(e, n, at), rest[0], rest[1], workspace(e, o));
+                 list(e, n, at), rest[0], sink, rest[2], workspace(e, o));
 }

@@ -262,6 +262,7 @@ static const struct { OpKind of; void (*rule)(Map *); } maps[N_OPS] = {
 #define map_slice move
 #define map_broadcast move
 #define map_cumsum hd_map_cumsum
+#define map_sink_grad hd_map_sink_grad
 #define map_documents hd_map_documents
 #define map_conv1d hd_map_conv1d
 #define map_conv1d_grad hd_map_conv1d_grad

@@ -61,6 +61,7 @@ static inline void open_threads(Map *m, int64_t total, int v, const char *type) 
 // map_along.c and map_conv.c
 void hd_map_cumsum(Map *m);
 void hd_map_documents(Map *m);
+void hd_map_sink_grad(Map *m);
 void hd_map_conv1d(Map *m);
 void hd_map_conv1d_grad(Map *m);
 #endif

@@ -140,3 +140,25 @@ void hd_map_documents(Map *m) {
     line(m, "}");
     grid(m, n ? hd_type_rows(t) : 0);
 }
+
+// A thread has a head of a position.
+void hd_map_sink_grad(Map *m) {
+    const Op *o = m->o;
+    const Type *x = o->in[0]->type, *lse = o->in[2]->type;
+    const int64_t heads = lse->dim[1], seq = lse->dim[2], size = x->dim[2] / heads, n = hd_type_count(o->out[0]->type);
+    const char *type = index_type(n, hd_type_count(x)), *real = hd_cuda_type(o->out[0]->type->dtype);
+    int v = 16 / hd_dtype_bytes(x->dtype);
+    if (v > m->widest) v = m->widest;
+    while (size % v) v /= 2;
+    open_threads(m, n, 1, type);
+    line(m, "const %s h = at %% %lld, row = at / %lld;", type, ll(heads), ll(heads));
+    line(m, "%s sum = 0;", real);
+    line(m, "for (int c = 0; c < %lld; c += %d) {", ll(size), v);
+    line(m, "Raw<%s, %d> x, y;", hd_cuda_type(x->dtype), v);
+    line(m, "x.load(in%d + at * %lld + c);", o->in[0]->index, ll(size));
+    line(m, "y.load(in%d + at * %lld + c);", o->in[1]->index, ll(size));
+    line(m, "for (int i = 0; i < %d; i++) sum += x.at(i) * y.at(i);", v);
+    line(m, "}");
+    line(m, "out[at] = -exp(in%d[h] - in%d[(row / %lld * %lld + h) * %lld + row %% %lld]) * sum;", o->in[3]->index,
+         o->in[2]->index, ll(seq), ll(heads), ll(seq), ll(seq));
+}

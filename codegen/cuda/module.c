@@ -76,16 +76,31 @@ static void put_undefs(Out *o, const char *text) {
     }
 }
 
-// Text between the marks of dropout is only in programs that have it. The line end after a mark that begins a line goes
-// with it.
-static void put_text(Out *o, const char *text, bool drops) {
-    static const char open[] = "/*drop:", close[] = ":drop*/";
-    for (const char *s; (s = strstr(text, open)) != NULL;) {
-        const char *end = strstr(s, close), *inner = s + strlen(open);
+// Text between the marks of a feature is only in programs that have it, whose definitions say so.
+typedef struct { const char *open, *close, *defined; } Mark;
+static const Mark marks[] = {{"/*drop:", ":drop*/", "_DROP "}, // dropout
+                             {"/*cap:", ":cap*/", "_CAP "},    // softcap
+                             {"/*sink:", ":sink*/", "_SINK "}};
+
+static const char *next_mark(const char *text, const Mark **mark) {
+    const char *first = NULL;
+    for (size_t i = 0; i < sizeof marks / sizeof *marks; i++) {
+        const char *s = strstr(text, marks[i].open);
+        if (s && (!first || s < first)) first = s, *mark = &marks[i];
+    }
+    return first;
+}
+
+// The line end after a mark that begins a line goes with it.
+static void put_text(Out *o, const char *text, const char *defines) {
+    const Mark *mark = NULL;
+    for (const char *s; (s = next_mark(text, &mark)) != NULL;) {
+        const char *end = strstr(s, mark->close), *inner = s + strlen(mark->open);
         const bool line = inner[0] == '\n';
         hd_putn(o, text, (size_t)(s - text));
-        if (drops) hd_putn(o, inner + line, (size_t)(end - inner) - line);
-        text = end + strlen(close) + line;
+        if (strstr(defines, mark->defined)) hd_putn(o, inner + line, (size_t)(end - inner) - line);
+        text = end + strlen(mark->close);
+        text += line && *text == '\n';
     }
     hd_puts(o, text);
 }
@@ -95,7 +110,7 @@ const char *hd_cuda_template(Emit *e, const char *names, const char *defines) {
     hd_puts(&o, defines);
     for (const char *s = names; *s; s += strspn(s, " ")) {
         const size_t n = strcspn(s, " ");
-        put_text(&o, find_template(s, n), strstr(defines, "#define ATT_DROP ") != NULL);
+        put_text(&o, find_template(s, n), defines);
         s += n;
     }
     put_undefs(&o, defines);

@@ -270,6 +270,26 @@ static void map_documents(Emit *e, const Op *o) {
               ll(rows), arg(o, 0), ll(n), ll(n), new, ll(n), hd_has(&o->attrs, A_WITHIN) ? "i - start" : "start");
 }
 
+// A head of a position at a time: batch, position, head.
+static void map_sink_grad(Emit *e, const Op *o) {
+    const Type *x = o->in[0]->type, *lse = o->in[2]->type;
+    const int64_t heads = lse->dim[1], seq = lse->dim[2], size = x->dim[2] / heads, n = hd_type_count(o->out[0]->type);
+    const DType d = hd_dtype_computed(x->dtype);
+    const char *real = hd_host_compute_type(x->dtype);
+    if (hd_type_count(x) >= SMALL) hd_puts(e->c, "#pragma omp parallel for schedule(static)\n");
+    hd_printf(e->c,
+              "    for (int64_t i = 0; i < %lld; i++) {\n"
+              "        const int64_t h = i %% %lld, row = i / %lld;\n"
+              "        %s sum = 0;\n"
+              "        for (int64_t c = i * %lld; c < (i + 1) * %lld; c++) sum += %s * %s;\n"
+              "        r0[i] = -%s(a%d[h] - a%d[(row / %lld * %lld + h) * %lld + row %% %lld]) * sum;\n"
+              "    }\n",
+              ll(n), ll(heads), ll(heads), real, ll(size), ll(size),
+              hd_host_load(e->a, x->dtype, hd_sprintf(e->a, "a%d[c]", arg(o, 0))),
+              hd_host_load(e->a, x->dtype, hd_sprintf(e->a, "a%d[c]", arg(o, 1))), d == TY_F64 ? "exp" : "expf",
+              arg(o, 3), arg(o, 2), ll(seq), ll(heads), ll(seq), ll(seq));
+}
+
 #define map_conv1d hd_host_conv1d
 #define map_conv1d_grad hd_host_conv1d
 static const struct { OpKind of; void (*rule)(Emit *, const Op *); } maps[N_OPS] = {

@@ -61,8 +61,10 @@ static void host_attention(Emit *e, const Op *o) {
                       ll(s.size));
     int n = hd_emit_attention_operands(e, o, place), lse = s.grad ? 5 : 4;
     for (int i = 0; i < n; i++) hd_printf(&t, ", %s", i == lse ? f32(e, at(e, place[i])) : at(e, place[i]));
-    Value *const rest[] = {hd_attention_starts(o), hd_key(o)};
-    for (int i = 0; i < 2; i++) hd_printf(&t, ", %s", rest[i] ? i32(e, at(e, hd_emit_value(e, rest[i]))) : "NULL");
+    const Value *starts = hd_attention_starts(o), *sink = hd_attention_sink(o), *key = hd_key(o);
+    hd_printf(&t, ", %s", starts ? i32(e, at(e, hd_emit_value(e, starts))) : "NULL");
+    if (!s.grad) hd_printf(&t, ", %s", sink ? f32(e, at(e, hd_emit_value(e, sink))) : "NULL");
+    hd_printf(&t, ", %s", key ? i32(e, at(e, hd_emit_value(e, key))) : "NULL");
     hd_emit_line(e, o, "hd_host_attention%s(&attentions[%d]%s, %s);", s.grad ? "_grad" : "", hd_emit_attention(e, o),
                  t.text, workspace(e, o));
 }
@@ -78,13 +80,14 @@ static void host_attention_step(Emit *e, const Op *o) {
                       ll(size));
     for (int i = 0; i < 2; i++)
         buffers[i] = at(e, hd_emit_buffer(e, o, hd_named(o, i ? A_VALUES : A_KEYS)->name, 0));
-    hd_emit_line(e, o, "hd_host_attention_step(&(const HdAttentionStep){%s, %lld, %lld, %lld, %lld, %lld, %s}, %s, %s, "
-                       "%s, %s, %s, %s, %s, %s);",
+    hd_emit_line(e, o, "hd_host_attention_step(&(const HdAttentionStep){%s, %lld, %lld, %lld, %lld, %lld, %s, %s}, %s, "
+                       "%s, %s, %s, %s, %s, %s, %s, %s);",
                  hd_emit_dtype(o->in[0]->type->dtype), ll(heads), ll(hd_int(&o->attrs, A_KV_HEADS, heads)), ll(size),
                  ll(positions), ll(hd_int(&o->attrs, A_WINDOW, positions)),
-                 hd_emit_number(e->a, hd_float(&o->attrs, A_SCALE, 1 / sqrt((double)size)), false), in(e, o, 0),
-                 i32(e, in(e, o, 1)), in(e, o, 2), in(e, o, 3), buffers[0], buffers[1], out(e, o, 0),
-                 f32(e, workspace(e, o)));
+                 hd_emit_number(e->a, hd_float(&o->attrs, A_SCALE, 1 / sqrt((double)size)), false),
+                 hd_emit_number(e->a, hd_float(&o->attrs, A_SOFTCAP, 0), false), in(e, o, 0), i32(e, in(e, o, 1)),
+                 in(e, o, 2), in(e, o, 3), hd_attention_sink(o) ? f32(e, in(e, o, 4)) : "NULL", buffers[0], buffers[1],
+                 out(e, o, 0), f32(e, workspace(e, o)));
 }
 
 // The runtime's tiles hold so many values of a head and of a state.

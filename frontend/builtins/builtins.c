@@ -275,10 +275,15 @@ static Val call_attention(Front *f, BoundArgs *a) {
     // a window that no sequence is longer than is none
     const Type *q = type_at(a, 0);
     if (given(a, 8) && (q->rank != 3 || a->v[8].i < q->dim[1])) hd_set_int(f->cx, &attrs, A_WINDOW, a->v[8].i);
-    if (!given(a, 9)) return emit(f, a, OP_ATTENTION, 3, &attrs);
-    hd_set_flag(f->cx, &attrs, A_DOCUMENTS);
-    Value *in[4] = {a->v[0].tensor, a->v[1].tensor, a->v[2].tensor, starts_of(f, a, a->v[9].tensor)};
-    return in[3] ? tensor(hd_emit(f, a->span, OP_ATTENTION, 4, in, &attrs, NULL)) : bad;
+    if (given(a, 10)) hd_set_float(f->cx, &attrs, A_SOFTCAP, hd_val_number(a->v[10]));
+    Value *in[5] = {a->v[0].tensor, a->v[1].tensor, a->v[2].tensor};
+    int n = 3;
+    if (given(a, 9)) {
+        hd_set_flag(f->cx, &attrs, A_DOCUMENTS);
+        if (!(in[n++] = starts_of(f, a, a->v[9].tensor))) return bad;
+    }
+    if (given(a, 11)) hd_set_flag(f->cx, &attrs, A_SINK), in[n++] = a->v[11].tensor;
+    return tensor(hd_emit(f, a->span, OP_ATTENTION, n, in, &attrs, NULL));
 }
 
 static Val call_ssd(Front *f, BoundArgs *a) {

@@ -3,7 +3,7 @@
 #define FRONTEND_BUILTINS_BUILTINS_H
 #include "frontend/model/sema.h"
 
-enum { MAX_FORMALS = 10 };
+enum { MAX_FORMALS = 12 };
 typedef struct { // a call: values by formal, BAD where absent
     Span span;
     const Instance *scope;

@@ -83,13 +83,6 @@ static bool find_scaling(Decoder *d) {
     return ok;
 }
 
-static bool has_no_softcap(const HubModel *m) {
-    const HdHubValue *v = m->family == HUB_GEMMA2 ? hd_hub_value(m, "attn_logit_softcapping") : NULL;
-    return !v || hd_hub_wrong(m, v->key, "is %s%s, and attention here has no softcap: \"attn_logit_softcapping\": null "
-                              "in a copy of config.json leaves it out, which makes another model (both here and in "
-                              "transformers)", v->text, hd_hub_find(&m->config, v->key) ? "" : " where it is absent");
-}
-
 // --- text
 
 static const char *experts_key(const HubModel *m) { // of the two names that a config may have for it
@@ -98,6 +91,10 @@ static const char *experts_key(const HubModel *m) { // of the two names that a c
 
 static const char *hidden_key(const HubModel *m) {
     return m->family == HUB_QWEN3_MOE ? "moe_intermediate_size" : "intermediate_size";
+}
+
+static bool caps_scores(const HubModel *m) {
+    return m->family == HUB_GEMMA2 && hd_hub_value(m, "attn_logit_softcapping");
 }
 
 static void put_head(const Decoder *d) {
@@ -130,6 +127,7 @@ static void put_head(const Decoder *d) {
     if (d->windows) args[n++] = (HubArg){"window", hd_hub_number(m, "sliding_window")};
     if (d->pattern) args[n++] = (HubArg){"pattern", hd_sprintf(m->cx->arena, "\"%s\"", d->pattern)};
     if (d->gemma) args[n++] = (HubArg){"query_scalar", hd_hub_number(m, "query_pre_attn_scalar")};
+    if (caps_scores(m)) args[n++] = (HubArg){"score_cap", hd_hub_number(m, "attn_logit_softcapping")};
     if (hd_hub_value(m, "final_logit_softcapping"))
         args[n++] = (HubArg){"softcap", hd_hub_number(m, "final_logit_softcapping")};
     args[n++] = (HubArg){"eps", hd_hub_number(m, "rms_norm_eps")};
@@ -191,6 +189,7 @@ static void put_attention(const Decoder *d) {
     hd_printf(o, "      let v = linear(x, wv%s);\n", d->bias ? ", bv" : "");
     hd_puts(o, "      let a = attention(q, k, v, heads = heads, kv_heads = kv_heads, causal = true");
     if (d->gemma) hd_puts(o, ", scale = 1/sqrt(query_scalar)");
+    if (caps_scores(d->m)) hd_puts(o, ",\n                        softcap = score_cap");
     if (d->windows)
         hd_printf(o, ",\n                        window = %s",
                   d->pattern ? "sliding ? min(window, seq) : seq" : "min(window, seq)");
@@ -296,8 +295,8 @@ static void put_config(const Decoder *d) {
         hd_printf(o, "           [\"use_sliding_window\", \"%s\"],\n", d->windows ? "true" : "false");
     if (m->family == HUB_GEMMA3) hd_puts(o, "           [\"rope_local_base_freq\", local_theta],\n");
     if (d->gemma)
-        hd_printf(o, "           [\"query_pre_attn_scalar\", query_scalar], [\"attn_logit_softcapping\", \"null\"],\n"
-                  "           [\"final_logit_softcapping\", %s],\n",
+        hd_printf(o, "           [\"query_pre_attn_scalar\", query_scalar], [\"attn_logit_softcapping\", %s],\n"
+                  "           [\"final_logit_softcapping\", %s],\n", caps_scores(m) ? "score_cap" : "\"null\"",
                   hd_hub_value(m, "final_logit_softcapping") ? "softcap" : "\"null\"");
     if (!(m->family & (HUB_LLAMA | HUB_OLMOE)))
         hd_printf(o, "           [\"sliding_window\", %s],\n", d->windows ? "window" : "\"null\"");
@@ -329,7 +328,6 @@ bool hd_from_decoder(const HubModel *m, Out *o) {
     bool ok = d.act != NULL;
     ok &= find_windows(&d);
     ok &= find_scaling(&d);
-    ok &= has_no_softcap(m);
     if (!ok) return false;
     put_head(&d);
     put_attention(&d);

@@ -78,7 +78,7 @@ typedef struct {
 static Dropped dropped(const Eval *e, const Op *o, const Tensor *in) {
     Dropped d = {.each = 0};
     if (!hd_draws(o)) return d;
-    const int at = hd_attention_operands(o) + hd_has(&o->attrs, A_DOCUMENTS);
+    const int at = hd_without_key(o);
     hd_eval_key(e, o, o->n_in > at ? &in[at] : NULL, d.key);
     if (hd_has(&o->attrs, A_OVER)) d.others = d.key[HD_KEY_PLACE] * hd_attention_shape(o).heads;
     d.threshold = hd_dropout_threshold(o);
@@ -104,23 +104,29 @@ static int64_t end_seen(const AttentionShape *h, int64_t row) {
     return h->causal && row + 1 < h->seq ? row + 1 : h->seq;
 }
 
+static double capped(double softcap, double score) { return softcap > 0 ? softcap * tanh(score / softcap) : score; }
+
 const char *hd_eval_attention(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
     AttentionShape h = hd_attention_shape(o);
     HeadPart p[3], po = {out[0].data, out[0].data, h.heads * h.size};
     parts_of(&h, in, p);
     double *score = HD_NEWN(e->arena, double, h.seq + 1);
-    const Tensor *starts = h.documents ? in + hd_attention_operands(o) : NULL;
+    const Tensor *starts = h.documents ? in + hd_attention_operands(o) : NULL,
+                 *sink = h.sink ? in + hd_attention_sink_at(o) : NULL;
     const Dropped drop = dropped(e, o, in);
     for (int64_t b = 0; b < h.batch; b++)
         for (int64_t head = 0; head < h.heads; head++)
             for (int64_t i = 0; i < h.seq; i++) {
                 int64_t kv = head / (h.heads / h.kv_heads), from = first_seen(&h, starts, b, i), n = end_seen(&h, i);
                 const double *q = p[0].at + row_at(&p[0], &h, h.seq, b, i, head);
-                double top = -(double)INFINITY, sum = 0, *y = po.to + row_at(&po, &h, h.seq, b, i, head);
+                double top = sink ? sink->data[head] : -(double)INFINITY, sum = 0,
+                       *y = po.to + row_at(&po, &h, h.seq, b, i, head);
                 for (int64_t j = from; j < n; j++) {
-                    score[j] = h.scale * dot(q, p[1].at + row_at(&p[1], &h, h.seq, b, j, kv), h.size);
+                    const double *k = p[1].at + row_at(&p[1], &h, h.seq, b, j, kv);
+                    score[j] = capped(h.softcap, h.scale * dot(q, k, h.size));
                     top = fmax(top, score[j]);
                 }
+                if (sink) sum = exp(sink->data[head] - top);
                 for (int64_t j = from; j < n; j++) sum += exp(score[j] - top);
                 for (int64_t j = from; j < n; j++) {
                     const double *v = p[2].at + row_at(&p[2], &h, h.seq, b, j, kv);
@@ -138,18 +144,21 @@ const char *hd_eval_attention_step(Eval *e, const Op *o, const Tensor *in, Tenso
     const int64_t heads = hd_int(&o->attrs, A_HEADS, 1), size = hd_type_cols(in[0].type) / heads,
                   row = hd_type_cols(in[2].type), group = heads / (row / size), at = (int64_t)in[1].data[0],
                   window = hd_int(&o->attrs, A_WINDOW, at + 1), from = at >= window ? at + 1 - window : 0;
-    const double scale = hd_float(&o->attrs, A_SCALE, 1 / sqrt((double)size));
+    const double scale = hd_float(&o->attrs, A_SCALE, 1 / sqrt((double)size)),
+                 softcap = hd_float(&o->attrs, A_SOFTCAP, 0);
+    const Tensor *sink = hd_has(&o->attrs, A_SINK) ? in + hd_attention_sink_at(o) : NULL;
     if (at < 0 || at >= hd_cached_positions(o)) return "attention_step: the position is outside of its buffers";
     memcpy(keys.data + at * row, in[2].data, (size_t)row * sizeof(double));
     memcpy(values.data + at * row, in[3].data, (size_t)row * sizeof(double));
     double *score = HD_NEWN(e->arena, double, at + 1);
     for (int64_t head = 0; head < heads; head++) {
         const int64_t part = head / group * size;
-        double top = -(double)INFINITY, sum = 0, *y = out[0].data + head * size;
+        double top = sink ? sink->data[head] : -(double)INFINITY, sum = 0, *y = out[0].data + head * size;
         for (int64_t j = from; j <= at; j++) {
-            score[j] = scale * dot(in[0].data + head * size, keys.data + j * row + part, size);
+            score[j] = capped(softcap, scale * dot(in[0].data + head * size, keys.data + j * row + part, size));
             top = fmax(top, score[j]);
         }
+        if (sink) sum = exp(sink->data[head] - top);
         for (int64_t j = from; j <= at; j++) sum += exp(score[j] - top);
         for (int64_t j = from; j <= at; j++)
             for (int64_t c = 0; c < size; c++)
@@ -159,7 +168,8 @@ const char *hd_eval_attention_step(Eval *e, const Op *o, const Tensor *in, Tenso
 }
 
 // With P = exp(scale q k' - lse) and the factors M of dropout:  dv = (P M)' do,  dP = M do v',  dS = P (dP - do.o),
-// dq = scale dS k,  dk = scale dS' q.
+// dq = scale dS k,  dk = scale dS' q. With softcap, s = softcap tanh(scale q k' / softcap) is in place of scale q k',
+// and dS is multiplied by 1 - (s / softcap)^2.
 const char *hd_eval_attention_grad(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
     const Dropped drop = dropped(e, o, in);
     bool packed = hd_has(&o->attrs, A_PACKED);
@@ -180,9 +190,11 @@ const char *hd_eval_attention_grad(Eval *e, const Op *o, const Tensor *in, Tenso
                     int64_t k_at = row_at(&p[1], &h, h.seq, b, j, kv), v_at = row_at(&p[2], &h, h.seq, b, j, kv);
                     int64_t dk_at = row_at(&d[1], &h, h.seq, b, j, kv), dv_at = row_at(&d[2], &h, h.seq, b, j, kv);
                     const double *k = p[1].at + k_at;
-                    double prob = exp(h.scale * dot(q, k, h.size) - lse->data[(b * h.heads + head) * h.seq + i]);
+                    const double score = capped(h.softcap, h.scale * dot(q, k, h.size));
+                    double prob = exp(score - lse->data[(b * h.heads + head) * h.seq + i]);
                     double keep = kept(&drop, &h, b, head, i, j);
                     double ds = h.scale * prob * (keep * dot(dout, p[2].at + v_at, h.size) - delta);
+                    if (h.softcap > 0) ds *= 1 - score / h.softcap * (score / h.softcap);
                     for (int64_t c = 0; c < h.size; c++) {
                         d[0].to[dq_at + c] += ds * k[c];
                         d[1].to[dk_at + c] += ds * q[c];
@@ -190,5 +202,15 @@ const char *hd_eval_attention_grad(Eval *e, const Op *o, const Tensor *in, Tenso
                     }
                 }
             }
+    return NULL;
+}
+
+const char *hd_eval_sink_grad(Eval *e HD_UNUSED, const Op *o, const Tensor *in, Tensor *out) {
+    const int64_t seq = in[2].type->dim[2], heads = in[2].type->dim[1], size = o->in[0]->type->dim[2] / heads;
+    for (int64_t i = 0; i < hd_type_count(out[0].type); i++) { // batch, position, head
+        const int64_t head = i % heads, row = i / heads;
+        const double lse = in[2].data[(row / seq * heads + head) * seq + row % seq];
+        out[0].data[i] = -exp(in[3].data[head] - lse) * dot(in[0].data + i * size, in[1].data + i * size, size);
+    }
     return NULL;
 }

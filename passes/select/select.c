@@ -115,8 +115,8 @@ static const char *which_wgmma(const Select *s, const AttentionShape *t) {
 
 // On sm_90 the backward pass is the compiler's own: as fast as cuDNN's repeatable one or faster, without its matrix of
 // scores; so is the forward pass over long sequences, where it is faster than cuDNN's (tests/bench/RESULTS.md). Else
-// cuDNN, unless it would need too much workspace or has no such mask, and else kernels of the compiler's: on wgmma or
-// on tensor cores where they suit.
+// cuDNN, unless it would need too much workspace or has no such mask, softcap or sink, and else kernels of the
+// compiler's: on wgmma or on tensor cores where they suit.
 static void select_attention(Select *s, Op *o) {
     Ctx *cx = s->m->cx;
     AttentionShape t = hd_attention_shape(o);
@@ -127,7 +127,8 @@ static void select_attention(Select *s, Op *o) {
         hd_set_word(cx, &o->attrs, A_IMPL, hd_intern(cx, t.grad ? which_wgmma(s, &t) : "wgmma"));
         return;
     }
-    bool fits = s->cuda && !hd_draws(o) && !hd_attention_masked(&t) && hd_dtype_is_half(t.dtype) &&
+    const bool plain = !hd_draws(o) && !hd_attention_masked(&t) && t.softcap == 0 && !t.sink;
+    bool fits = s->cuda && plain && hd_dtype_is_half(t.dtype) &&
                 t.seq % 128 == 0 && (t.size == 64 || t.size == 128);
     if (fits) hd_set_word(cx, &o->attrs, A_IMPL, hd_intern(cx, "cudnn"));
     fits = fits && hd_workspace(o, true).good <= s->attention_limit;

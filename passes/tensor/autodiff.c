@@ -239,7 +239,7 @@ static void drop_dropouts(Func *f) {
             hd_erase(o);
             continue;
         }
-        o->n_in = hd_attention_operands(o) + hd_has(&o->attrs, A_DOCUMENTS);
+        o->n_in = hd_without_key(o);
         static const AttrId attrs[] = {A_P, A_SITE, A_BATCH};
         for (size_t i = 0; i < sizeof attrs / sizeof *attrs; i++) hd_unset(&o->attrs, attrs[i]);
     }

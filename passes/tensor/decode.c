@@ -56,7 +56,8 @@ static const char *spread_attention(const Op *o, const int *in, int *out) {
     if (!hd_has(&o->attrs, A_CAUSAL)) return "is not causal";
     if (hd_has(&o->attrs, A_DOCUMENTS)) return "looks at documents";
     if (hd_has(&o->attrs, A_P)) return "has dropout";
-    for (int i = 0; i < o->n_in; i++)
+    if (hd_attention_sink(o) && in[hd_attention_sink_at(o)] != LAYOUT_WHOLE) return "has a sink of positions";
+    for (int i = 0; i < n; i++)
         if (n != 3 || in[i] != dimension(1) || o->in[i]->type->dim[0] != 1) return "has operands of another form";
     out[0] = dimension(1);
     out[1] = ONLY_THERE;
@@ -134,10 +135,12 @@ static const char *add_cache(Decode *d, const Op *o, const char *what, const Typ
 }
 
 static Op *attention_step(Decode *d, const Op *o) {
-    static const AttrId same[] = {A_HEADS, A_KV_HEADS, A_WINDOW, A_SCALE};
-    Value *in[] = {d->now[o->in[0]->id], d->position, d->now[o->in[1]->id], d->now[o->in[2]->id]};
+    static const AttrId same[] = {A_HEADS, A_KV_HEADS, A_WINDOW, A_SCALE, A_SOFTCAP, A_SINK};
+    const Value *sink = hd_attention_sink(o);
+    Value *in[] = {d->now[o->in[0]->id], d->position, d->now[o->in[1]->id], d->now[o->in[2]->id],
+                   sink ? d->now[sink->id] : NULL};
     const char *keys = add_cache(d, o, "keys", in[2]->type), *values = add_cache(d, o, "values", in[2]->type);
-    Op *now = hd_op_new(d->to, OP_ATTENTION_STEP, 4, in);
+    Op *now = hd_op_new(d->to, OP_ATTENTION_STEP, sink ? 5 : 4, in);
     for (size_t i = 0; i < sizeof same / sizeof *same; i++)
         if (hd_has(&o->attrs, same[i])) hd_set_attr(d->m->cx, &now->attrs, hd_attr(&o->attrs, same[i]));
     hd_set_word(d->m->cx, &now->attrs, A_KEYS, keys ? keys : "");

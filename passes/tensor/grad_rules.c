@@ -295,9 +295,14 @@ static void grad_attention(Autodiff *d, const Op *o, Value *dy) {
     int all = n + 3;
     if (hd_attention_starts(o)) in[all++] = hd_attention_starts(o);
     if (hd_key(o)) in[all++] = hd_key(o);
-    Op *g = hd_build(&d->b, OP_ATTENTION_GRAD, all, in, &o->attrs, NULL);
+    Attrs as = hd_attrs_copy(cx_of(d), &o->attrs);
+    if (hd_has(&as, A_SINK)) hd_unset(&as, A_SINK);
+    Op *g = hd_build(&d->b, OP_ATTENTION_GRAD, all, in, &as, NULL);
     for (int i = 0; i < n; i++)
         if (wants(d, o->in[i])) give(d, o->in[i], g->out[i]);
+    Value *const sink = hd_attention_sink(o);
+    if (sink && wants(d, sink))
+        give(d, sink, hd_build(&d->b, OP_SINK_GRAD, 4, (Value *[]){dy, Y, o->out[1], sink}, NULL, NULL)->out[0]);
 }
 
 static void grad_ssd(Autodiff *d, const Op *o, Value *dy) {

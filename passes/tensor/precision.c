@@ -120,7 +120,8 @@ static void agree(Lowering *l, Op *o) {
         bool scalar = hd_op_is(o, TRAIT_ELEMENTWISE) && !any_shape;
         if (scalar && v->type->dtype == l->compute) o->in[i] = cast_before(l, o, v, TY_F32);
         if (any_low && wide(v) && !stays_wide(o, i)) o->in[i] = narrow(l, o, v);
-        if (v == hd_loss_weights(o) && v->type->dtype == l->compute) o->in[i] = cast_before(l, o, v, TY_F32);
+        const bool exact = v == hd_loss_weights(o) || i == hd_attention_sink_at(o);
+        if (exact && v->type->dtype == l->compute) o->in[i] = cast_before(l, o, v, TY_F32);
     }
 }
 

@@ -177,8 +177,9 @@ static const HdAttentionState *state_of(HdCuda *x, const HdAttention *t) {
 }
 
 // Adds what only some have to the n arguments of a kernel; returns how many there are then.
-static int more_arguments(const HdAttention *t, HdArg *args, int n, uint64_t starts, uint64_t key) {
+static int more_arguments(const HdAttention *t, HdArg *args, int n, uint64_t starts, uint64_t sink, uint64_t key) {
     if (t->documents) args[n++] = (HdArg){.word = starts};
+    if (t->sink) args[n++] = (HdArg){.word = sink};
     if (t->each) args[n++] = (HdArg){.word = key};
     return n;
 }
@@ -192,15 +193,15 @@ static bool map_heads(HdCuda *x, const HdAttention *t, uint64_t at, int64_t head
 }
 
 void hd_cuda_attention(HdExec *h, int stream, const HdAttention *t, uint64_t q, uint64_t k, uint64_t v, uint64_t o,
-                       uint64_t lse, uint64_t starts, uint64_t key, uint64_t workspace) {
+                       uint64_t lse, uint64_t starts, uint64_t sink, uint64_t key, uint64_t workspace) {
     HdCuda *x = (HdCuda *)h;
     const HdAttentionState *s = x->failed ? NULL : state_of(x, t);
     if (!s) return;
     if (s->plan &&
         !HD_NOTE(x, 'a', (uint64_t)stream, (uint64_t)(t - h->program->attentions), q, k, v, o, lse, workspace))
         execute(x, stream, t, s, (const uint64_t[]){q, k, v, o, lse}, workspace);
-    HdArg args[7] = {{.word = q}, {.word = k}, {.word = v}, {.word = o}, {.word = lse}};
-    const int n = more_arguments(t, args, 5, starts, key);
+    HdArg args[8] = {{.word = q}, {.word = k}, {.word = v}, {.word = o}, {.word = lse}};
+    const int n = more_arguments(t, args, 5, starts, sink, key);
     if (s->plan) return;
     CuMap maps[3]; // of q, k, v
     for (int i = 0; i < 3 && t->boxes[0]; i++) {
@@ -218,7 +219,7 @@ void hd_cuda_attention_grad(HdExec *h, int stream, const HdAttention *t, uint64_
     const HdAttentionState *s = x->failed ? NULL : state_of(x, t);
     HdArg args[12] = {{.word = dout}, {.word = q},  {.word = k},  {.word = v},  {.word = o},
                       {.word = lse},  {.word = dq}, {.word = dk}, {.word = dv}, {.word = workspace}};
-    const int n = more_arguments(t, args, 10, starts, key);
+    const int n = more_arguments(t, args, 10, starts, 0, key);
     const uint64_t pointers[HD_SDPA_POINTERS] = {q, k, v, o, lse, dout, dq, dk, dv, workspace};
     if (!s) return;
     if (s->plan && !HD_NOTE(x, 'A', (uint64_t)stream, (uint64_t)(t - h->program->attentions), dout, q, k, v, o, lse, dq,

@@ -11,7 +11,7 @@ enum { ROWS = 64, MAX_SIZE = HD_HOST_MAX_HEAD };
 
 typedef struct {
     float q[ROWS * MAX_SIZE], k[ROWS * MAX_SIZE], v[ROWS * MAX_SIZE], o[ROWS * MAX_SIZE], sum[ROWS * MAX_SIZE],
-        sum2[ROWS * MAX_SIZE], s[ROWS * ROWS], p[ROWS * ROWS], whole[ROWS * ROWS];
+        sum2[ROWS * MAX_SIZE], s[ROWS * ROWS], p[ROWS * ROWS], whole[ROWS * ROWS], slope[ROWS * ROWS];
 } AttentionTiles;
 static _Thread_local _Alignas(64) AttentionTiles scratch;
 
@@ -64,9 +64,11 @@ static int64_t blocks_that_see(const HdAttention *t, const int32_t *starts, Bloc
     return n;
 }
 
-// s = scale q k^T, with -infinity where a query must not look.
+// s = scale q k^T, bent by softcap, with -infinity where a query must not look.
 static void scores(const HdAttention *t, const int32_t *starts, Block q, Block k, Rows qx, Rows kx, float *s) {
     product(false, true, q.n, k.n, t->size, t->scale, qx, kx, 0, s, ROWS);
+    for (int64_t i = 0; t->softcap > 0 && i < q.n; i++)
+        for (int64_t j = 0; j < k.n; j++) s[i * ROWS + j] = t->softcap * tanhf(s[i * ROWS + j] / t->softcap);
     for (int64_t i = 0; t->causal && i < q.n; i++)
         for (int64_t j = q.first + i + 1 > k.first ? q.first + i + 1 - k.first : 0; j < k.n; j++)
             s[i * ROWS + j] = -INFINITY;
@@ -95,11 +97,12 @@ static void drop(const HdAttention *t, const int32_t *key, int64_t batch, int64_
 }
 
 static void forward_block(const HdAttention *t, int64_t batch, int64_t head, Block q, const void *qp, const void *kp,
-                          const void *vp, void *op, float *lse, const int32_t *starts, const int32_t *key) {
+                          const void *vp, void *op, float *lse, const int32_t *starts, const float *sink,
+                          const int32_t *key) {
     AttentionTiles *x = &scratch;
     const int64_t kv = head / (t->heads / t->kv_heads);
     float top[ROWS], total[ROWS];
-    for (int64_t i = 0; i < q.n; i++) { top[i] = -INFINITY; total[i] = 0; }
+    for (int64_t i = 0; i < q.n; i++) { top[i] = sink ? sink[head] : -INFINITY; total[i] = sink ? 1 : 0; }
     memset(x->sum, 0, (size_t)(q.n * t->size) * sizeof(float));
     const Rows qx = load(t, qp, t->q_stride, batch, head, q, x->q);
     for (int64_t b = first_key(t, starts, q.first) / ROWS; b < blocks_of(t); b++) {
@@ -128,14 +131,14 @@ static void forward_block(const HdAttention *t, int64_t batch, int64_t head, Blo
 }
 
 void hd_host_attention(const HdAttention *t, const void *q, const void *k, const void *v, void *o, float *lse,
-                       const int32_t *starts, const int32_t *key, void *workspace) {
+                       const int32_t *starts, const float *sink, const int32_t *key, void *workspace) {
     (void)workspace;
     const int64_t n = blocks_of(t), work = t->batch * t->heads * n;
     hd_host_blas_start();
 #pragma omp parallel for schedule(static, 1) if (work > 1)
     for (int64_t i = 0; i < work; i++)
         forward_block(t, i / (t->heads * n), i / n % t->heads, block_at(i % n, t->seq), q, k, v, o, lse,
-                      of_sequence(t, starts, i / (t->heads * n)), key);
+                      of_sequence(t, starts, i / (t->heads * n)), sink, key);
 }
 
 typedef struct {
@@ -158,8 +161,8 @@ static void load_queries(const Backward *w, int64_t batch, int64_t head, Block q
     out->q = load(t, w->q, t->q_stride, batch, head, q, x->q);
 }
 
-// x->p = probabilities after dropout; with p before it, x->s = scale p (dropout(dout v^T) - delta), the gradient of q
-// k^T.
+// x->p = probabilities after dropout; with p before it, x->s = scale p (dropout(dout v^T) - delta), times the slope of
+// softcap: the gradient of q k^T.
 static void probabilities(const Backward *w, int64_t batch, int64_t head, Block q, Block k, const Queries *qs, Rows kx,
                           Rows vx) {
     const HdAttention *t = w->t;
@@ -168,6 +171,11 @@ static void probabilities(const Backward *w, int64_t batch, int64_t head, Block 
     scores(t, of_sequence(t, w->starts, batch), q, k, qs->q, kx, x->p);
     product(false, true, q.n, k.n, t->size, 1, qs->dout, vx, 0, x->s, ROWS);
     const float *p = x->p;
+    for (int64_t i = 0; t->softcap > 0 && i < q.n; i++) // what is masked has no slope, and p = 0
+        for (int64_t j = 0; j < k.n; j++) {
+            const float bent = x->p[i * ROWS + j] == -INFINITY ? 0 : x->p[i * ROWS + j] / t->softcap;
+            x->slope[i * ROWS + j] = 1 - bent * bent;
+        }
     for (int64_t i = 0; i < q.n; i++)
         for (int64_t j = 0; j < k.n; j++) x->p[i * ROWS + j] = hd_exp(x->p[i * ROWS + j] - lse[i]);
     if (t->each) {
@@ -177,6 +185,8 @@ static void probabilities(const Backward *w, int64_t batch, int64_t head, Block 
     for (int64_t i = 0; i < q.n; i++)
         for (int64_t j = 0; j < k.n; j++)
             x->s[i * ROWS + j] = p[i * ROWS + j] * (x->s[i * ROWS + j] - qs->delta[i]) * t->scale;
+    for (int64_t i = 0; t->softcap > 0 && i < q.n; i++)
+        for (int64_t j = 0; j < k.n; j++) x->s[i * ROWS + j] *= x->slope[i * ROWS + j];
 }
 
 static void query_grad(const Backward *w, int64_t batch, int64_t head, Block q) {

@@ -296,12 +296,12 @@ void attention(void) { // the pretended cuDNN has no engine: the program's kerne
     p.n_attentions = 2;
     p.attentions = list;
     HdExec *x = opened(&p, false);
-    hd_cuda_attention(x, 0, &list[0], 1, 2, 3, 4, 5, 0, 0, 6);
+    hd_cuda_attention(x, 0, &list[0], 1, 2, 3, 4, 5, 0, 0, 0, 6);
     CHECK(b->sync(x) && count_in_log("kernel other runs") == 1);
     hd_cuda_attention_grad(x, 0, &list[1], 1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 0, 10);
     CHECK(b->sync(x) && count_in_log("kernel other runs") == 4);
     list[0].documents = true, list[0].each = 1; // two more arguments
-    hd_cuda_attention(x, 0, &list[0], 1, 2, 3, 4, 5, 11, 12, 6);
+    hd_cuda_attention(x, 0, &list[0], 1, 2, 3, 4, 5, 11, 0, 12, 6);
     CHECK(b->sync(x) && count_in_log("kernel other runs") == 5);
     list[0].documents = false, list[0].each = 0;
     b->close(x);
@@ -326,7 +326,7 @@ void attention_maps(void) { // of q, k and v, in place of their addresses
     p.n_attentions = 1;
     p.attentions = list;
     HdExec *x = opened(&p, false);
-    hd_cuda_attention(x, 0, &list[0], 256, 512, 1024, 4, 5, 0, 0, 6);
+    hd_cuda_attention(x, 0, &list[0], 256, 512, 1024, 4, 5, 0, 0, 0, 6);
     CHECK(b->sync(x) && count_in_log("kernel other runs") == 1);
     CHECK(count_in_log("map of type 9, 64 x 2 x 128 x 1, 128, 256 and 32768 bytes apart, boxes of 64 x 1 x 192 x 1") ==
           1);
@@ -337,12 +337,12 @@ void attention_maps(void) { // of q, k and v, in place of their addresses
     b->close(x);
     list[0].dtype = HD_F16;
     x = opened(&p, false);
-    hd_cuda_attention(x, 0, &list[0], 256, 512, 1024, 4, 5, 0, 0, 6);
+    hd_cuda_attention(x, 0, &list[0], 256, 512, 1024, 4, 5, 0, 0, 0, 6);
     CHECK(b->sync(x) && count_in_log("map of type 6,") == 3);
     b->close(x);
     list[0].v_stride = 90; // 180 bytes: no multiple of 16
     x = opened(&p, false);
-    hd_cuda_attention(x, 0, &list[0], 256, 512, 1024, 4, 5, 0, 0, 6);
+    hd_cuda_attention(x, 0, &list[0], 256, 512, 1024, 4, 5, 0, 0, 0, 6);
     CHECK(!b->sync(x) &&
           failed_with("a tensor map of 64 x 1 x 128 x 1 elements, 128, 180 and 23040 bytes apart: "));
     b->close(x);
@@ -353,7 +353,7 @@ static HdAttention plans[2];
 static void all_of_it(HdExec *x) { hd_cuda_region(x, 0); }
 
 static void both_attentions(HdExec *x) {
-    hd_cuda_attention(x, 0, &plans[0], 1, 2, 3, 4, 5, 0, 0, 6);
+    hd_cuda_attention(x, 0, &plans[0], 1, 2, 3, 4, 5, 0, 0, 0, 6);
     hd_cuda_attention_grad(x, 0, &plans[1], 1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 0, 10);
 }
 

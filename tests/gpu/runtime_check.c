@@ -238,7 +238,7 @@ static void attention(HdExec *x, int i) {
     bool same = true;
     for (int n = 0; n < 3; n++) {
         hd_cuda_attention(x, 0, t, hd_device(x, q), hd_device(x, k), hd_device(x, v), hd_device(x, o),
-                          hd_device(x, lse), 0, 0, hd_device(x, ws));
+                          hd_device(x, lse), 0, 0, 0, hd_device(x, ws));
         hd_cuda_attention_grad(x, 0, g, hd_device(x, dout), hd_device(x, q), hd_device(x, k), hd_device(x, v),
                                hd_device(x, o), hd_device(x, lse), hd_device(x, dq), hd_device(x, dk), hd_device(x, dv),
                                0, 0, hd_device(x, ws));

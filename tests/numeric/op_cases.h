@@ -276,6 +276,12 @@ static const OpCase op_cases[] = {
     "(%q: $[1,1,16], %i20: i32[1,1], %k: $[1,1,16], %v: $[1,1,16]) -> $[1,1,16] {\n  %0 = attention_step %q, %i20, "   \
     "%k, %v {heads = 2, keys = @keys." t ", scale = 0.7, values = @values." t ", window = 4} : $[1,1,16]\n  "          \
     "return %0\n}"
+#define ATTENTION_STEP_SINK(t)                                                                                         \
+    "(%q: $[1,1,48], %i20: i32[1,1], %k: $[1,1,16], %v: $[1,1,16], %s: f32[3]) -> $[1,1,48] {\n  %0 = "                \
+    "attention_step %q, %i20, %k, %v, %s {heads = 3, kv_heads = 1, keys = @keys." t ", softcap = 0.9, sink, values = " \
+    "@values." t "} : $[1,1,48]\n  return %0\n}"
+    {CASE_F32, ATTENTION_STEP_SINK("f32")},
+    {CASE_BF16, ATTENTION_STEP_SINK("bf16")},
     {CASE_F32, ATTENTION_STEP("f32")},
     {CASE_BF16, ATTENTION_STEP("bf16")},
     {CASE_F16, ATTENTION_STEP("f16")},
@@ -380,6 +386,41 @@ static const OpCase op_cases[] = {
                  "f32[1,4,150]) -> $[1,150,64], $[1,150,32], $[1,150,32] {\n"
                  "  %0, %1, %2 = attention_grad %d, %sq, %sk, %v, %o, %p {heads = 4, kv_heads = 2, scale = 0.2} : "
                  "$[1,150,64], $[1,150,32], $[1,150,32]\n  return %0, %1, %2\n}"},
+    // softcap and sink: on every kind of kernel, with masks, shared kv heads, packed operands and dropout
+    {CASE_TRAIN, "(%sq: $[2,70,48], %sk: $[2,70,16], %v: $[2,70,16], %d: $[2,70,48], %s: f32[3], %i30: i32[2,70], %i9: "
+                 "i32[8]) -> $[2,70,48], f32[2,3,70], $[2,70,48], $[2,70,16], $[2,70,16], $[2,70,48] {\n"
+                 "  %0 = documents %i30 {eot = 7} : i32[2,70]\n"
+                 "  %1, %2 = attention %sq, %sk, %v, %0, %s {heads = 3, kv_heads = 1, causal, documents, softcap = "
+                 "0.8, sink} : $[2,70,48], f32[2,3,70]\n  %3, %4, %5 = attention_grad %d, %sq, %sk, %v, %1, %2, %0 "
+                 "{heads = 3, kv_heads = 1, causal, documents, softcap = 0.8} : $[2,70,48], $[2,70,16], $[2,70,16]\n"
+                 "  %6, %7 = attention %sq, %sk, %v, %s, %i9 {heads = 3, kv_heads = 1, softcap = 2.0, sink, p = 0.3, "
+                 "batch = 2} : $[2,70,48], f32[2,3,70]\n  return %1, %2, %3, %4, %5, %6\n}"},
+    {CASE_TRAIN, "(%d: $[2,70,48], %o: $[2,70,48], %p: f32[2,3,70], %s: f32[3]) -> f32[2,70,3] {\n"
+                 "  %0 = sink_grad %d, %o, %p, %s : f32[2,70,3]\n  return %0\n}"},
+    {CASE_TRAIN, "(%d: $[1,5,21], %o: $[1,5,21], %p: f32[1,3,5], %s: f32[3]) -> f32[1,5,3] {\n" // heads of 7
+                 "  %0 = sink_grad %d, %o, %p, %s : f32[1,5,3]\n  return %0\n}"},
+    {CASE_F32, "(%sq: $[1,67,40], %k: $[1,67,20], %s: f32[2], %d: $[1,67,40], %i9: i32[8]) -> $[1,67,40], $[1,67,40], "
+               "f32[1,67,2] {\n"
+               "  %0, %1 = attention %sq, %k, %k, %s, %i9 {heads = 2, kv_heads = 1, causal, window = 9, softcap = 1.5, "
+               "sink, p = 0.2, batch = 1} : $[1,67,40], f32[1,2,67]\n"
+               "  %2, %3, %4 = attention_grad %d, %sq, %k, %k, %0, %1, %i9 {heads = 2, kv_heads = 1, causal, window = "
+               "9, softcap = 1.5, p = 0.2, batch = 1} : $[1,67,40], $[1,67,20], $[1,67,20]\n"
+               "  %5 = sink_grad %d, %0, %1, %s : f32[1,67,2]\n  return %0, %2, %5\n}"},
+    {CASE_HALF, "(%sq: $[1,200,384], %sk: $[1,200,192], %v: $[1,200,192], %d: $[1,200,384], %s: f32[2]) -> "
+                "$[1,200,384], $[1,200,384], $[1,200,192], $[1,200,192] {\n"
+                "  %0, %1 = attention %sq, %sk, %v, %s {heads = 2, kv_heads = 1, causal, window = 65, softcap = 0.5, "
+                "sink} : $[1,200,384], f32[1,2,200]\n  %2, %3, %4 = attention_grad %d, %sq, %sk, %v, %0, %1 {heads = "
+                "2, kv_heads = 1, causal, window = 65, softcap = 0.5} : $[1,200,384], $[1,200,192], $[1,200,192]\n"
+                "  return %0, %2, %3, %4\n}"},
+    {CASE_HALF, "(%sx: $[1,512,384], %d: $[1,512,128], %s: f32[2]) -> $[1,512,128], f32[1,2,512], $[1,512,384] {\n"
+                "  %0, %1 = attention %sx, %s {heads = 2, causal, softcap = 1.0, sink, packed} : $[1,512,128], "
+                "f32[1,2,512]\n  %2 = attention_grad %d, %sx, %0, %1 {heads = 2, causal, softcap = 1.0, packed} : "
+                "$[1,512,384]\n  return %0, %1, %2\n}"},
+    {CASE_HALF, "(%sq: $[1,150,128], %sk: $[1,150,128], %v: $[1,150,128], %d: $[1,150,128]) -> $[1,150,128], "
+                "$[1,150,128], $[1,150,128], $[1,150,128] {\n"
+                "  %0, %1 = attention %sq, %sk, %v {heads = 1, softcap = 0.7} : $[1,150,128], f32[1,1,150]\n"
+                "  %2, %3, %4 = attention_grad %d, %sq, %sk, %v, %0, %1 {heads = 1, softcap = 0.7} : $[1,150,128], "
+                "$[1,150,128], $[1,150,128]\n  return %0, %2, %3, %4\n}"},
     // sizes of heads, masks and lengths of the kernels on wgmma of sm_90: tiles that are full, one key or query more,
     // documents that end within a tile and in another one than the window; the backward pass in one kernel
     {CASE_HALF, "(%sq: $[1,129,128], %sk: $[1,129,64], %v: $[1,129,64], %d: $[1,129,128]) -> $[1,129,128], "

@@ -43,7 +43,8 @@ MODELS = {
     "qwen2-window": ("Qwen2", dict(SIZES, use_sliding_window=True, sliding_window=8, max_window_layers=2)),
     "qwen3": ("Qwen3", dict(SIZES, head_dim=32)),
     "qwen3-bias": ("Qwen3", dict(SIZES, head_dim=16, attention_bias=True, tie_word_embeddings=True)),
-    "gemma2": ("Gemma2", dict(SIZES, **GEMMA, attn_logit_softcapping=None, final_logit_softcapping=20.0)),
+    "gemma2": ("Gemma2", dict(SIZES, **GEMMA, attn_logit_softcapping=0.5, final_logit_softcapping=20.0)),
+    "gemma2-plain": ("Gemma2", dict(SIZES, **GEMMA, attn_logit_softcapping=None, final_logit_softcapping=20.0)),
     "gemma3": ("Gemma3", dict(SIZES, **GEMMA, num_hidden_layers=7)),
     "gemma3-linear": ("Gemma3", dict(SIZES, **GEMMA, num_hidden_layers=6, rope_parameters={
         "full_attention": dict(rope_type="linear", factor=8.0, rope_theta=10000.0),

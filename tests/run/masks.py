@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Attention with windows and documents against the same written out as products and a softmax of masked scores: two
-programs for the host, whose losses and gradient norms must agree step by step. Usage: masks.py ROOT HEDDLEC
+"""Attention with windows, documents, softcap and a sink against the same written out as products and a softmax of
+masked scores: two programs for the host, whose losses and gradient norms must agree step by step.
+Usage: masks.py ROOT HEDDLEC
 
 The data are made here. Every mask shows only if the data tell it from the others: a window of 70 inside documents needs
 documents that are longer.
@@ -15,7 +16,9 @@ import tempfile
 STEPS = 5
 BOUND = 1e-5  # of losses and norms in f32, whose sums have other orders; every other mask is further away
 MASKS = (("a window", ["window=9"]), ("documents", ["packed=1"]), ("both", ["packed=1", "window=70"]),
-         ("a window of one", ["window=1"]), ("neither", []), ("no mask", ["causal=0"]))
+         ("a window of one", ["window=1"]), ("neither", []), ("no mask", ["causal=0"]),
+         ("both, softcap and a sink", ["packed=1", "window=70", "softcap=0.7"]),
+         ("softcap and a sink", ["causal=0", "softcap=1.5"]))
 
 DOCUMENTS = (150, 5, 200, 1, 17)  # bytes each, over and over
 

@@ -164,11 +164,13 @@ def case_text():
 
 def case_cache():
     """Greedy texts are those of whole windows, beyond a window as well: llama shares keys among heads and has rotary
-    positions, and sees all or few of the tokens before; gpt2 has a table of positions."""
-    llama, tiny = ("llama", "heads=4", "kv_heads=2", "hidden=48"), compiled.EXAMPLE
+    positions, and sees all or few of the tokens before; gpt2 has a table of positions; the last one has softcap and
+    sinks."""
+    llama, tiny = ("examples/llama/llama.hd", "heads=4", "kv_heads=2", "hidden=48"), compiled.EXAMPLE
+    bent = ("tests/run/tensor.hd", "kv_heads=1", "drop=0.0", "window=5", "softcap=0.7", "train.lr=0.03")
     ids = "--sample-ids=" + ",".join(map(str, PROMPT.encode()))
-    for model, *sizes in (llama, (*llama, "window=5"), ("gpt2", "heads=4")):
-        compiled.EXAMPLE = f"examples/{model}/{model}.hd"
+    for model, *sizes in (llama, (*llama, "window=5"), ("examples/gpt2/gpt2.hd", "heads=4"), bent):
+        compiled.EXAMPLE = model
         cached, whole = ((f"schedule.logits={s}", "train.precision.compute=f32", f"vocab={VOCAB}", *sizes)
                          for s in ("on", "whole"))
         good("--data=" + text_file(), "--steps=20", "--save=c", "--overwrite", settings=cached)

@@ -135,6 +135,8 @@ PROGRAMS = {
     "rounds_64": (MASKED, "90", (MASKS[0], "dim=256", "seq=200", "train.batch=34", "train.precision.compute=bf16")),
     "causal_128": masks("dim=512", "seq=384"),
     "window_64": masks("dim=256", "seq=512", "window=129"),
+    "softcap_64": masks("dim=256", "seq=300", "window=100", "packed=1", "softcap=1.5"), # and a sink
+    "softcap_192": masks("dim=768", "seq=200", "window=70", "packed=1", "softcap=1.5"),
     "documents_64": masks("dim=256", "seq=640", "packed=1"),
 }
 RANKS = {"moe_ranks": 3}  # of a program; others have one

@@ -6,7 +6,7 @@ usage: tensor.py ROOT HEDDLEC HEDDLE_OPT [--all]
 
 - For each mesh with the axis `tensor` all schedules, also those with offload, have one digest. In f32 the losses agree
   with one rank on the same global batch to a relative 1e-6, the norms to 1e-5. The plan's values have the hash of
-  the plan of one rank. One model has windows and dropout.
+  the plan of one rank. One model has windows and dropout, in one form softcap and sinks, too.
 - Initial parameters, which the digest shows where nothing is learnt, are those of one rank bit for bit.
 - A checkpoint of one mesh continues on the next one of a list, with ranks of the axis `tensor` alone, too: the losses
   are those of a run that did not stop.
@@ -34,7 +34,7 @@ LLAMA3 = dict(layers=2, dim=32, heads=8, kv_heads=4, hidden=48, seq=8, vocab=40,
 GPT2 = dict(layers=2, dim=32, heads=4, seq=8, vocab=40, packed=0)
 MODELS = {"llama": ("examples/llama/llama.hd", LLAMA), "llama3": ("examples/llama3/llama3.hd", LLAMA3),
           "gpt2": ("examples/gpt2/gpt2.hd", dict(GPT2, drop=0.1)), "windows and dropout": ("tests/run/tensor.hd", {}),
-          "one kv head": ("tests/run/tensor.hd", dict(kv_heads=1, drop=0.0, heads_drop=0.2)),
+          "one kv head": ("tests/run/tensor.hd", dict(kv_heads=1, drop=0.0, heads_drop=0.2, softcap=20.0)),
           "tables": ("tests/run/tables.hd", {})}
 PLAIN = {"train.compute": "f32", "train.lr": "1e-2", "train.warmup": 0, "schedule.fsdp.unit": "Block"}
 SCHEDULES = [{"schedule.fsdp": s, "schedule.graph": g, "schedule.recompute": r} for s, g, r in (

@@ -37,7 +37,7 @@ import simt  # noqa: E402
 LIMIT = 100  # seconds of processor time that a mutant may run
 # template: programs whose kernels it makes, tried in turn. "": kernels without a template.
 WGMMA = ["causal_64", "full_64", "documents_64", "window_64", "rounds_64", "masks_128", "causal_128", "masks_64",
-         "masks_96", "masks_192", "masks_256"]
+         "masks_96", "masks_192", "masks_256", "softcap_64", "softcap_192"]
 SSD = ["ssd_mma", "ssd_mma_128"]
 MMA = ["gpt2_long", "llama_window", "gpt2_f16"]
 PROGRAMS = {

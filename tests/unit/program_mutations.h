@@ -170,6 +170,15 @@ static bool exchange_gradients(Op *o, uint64_t random) {
 
 // --- ops of functions
 
+static bool without_sink(Op *o) { // it stands behind the starts of documents
+    const int at = hd_attention_sink_at(o);
+    if (at < 0 || at >= o->n_in) return false;
+    for (int i = at; i + 1 < o->n_in; i++) o->in[i] = o->in[i + 1];
+    o->n_in--;
+    hd_unset(&o->attrs, A_SINK);
+    return true;
+}
+
 // Attention without its documents, or with other numbers for where they begin.
 static bool other_documents(Op *o, uint64_t random) {
     if (!hd_attention_starts(o)) return false;
@@ -298,6 +307,12 @@ static bool mutate_op(Op *o, Mutation what, uint64_t random) {
         if (random % 2) hd_unset(&o->attrs, A_WINDOW);
         else hd_set_int(cx, &o->attrs, A_WINDOW, hd_int(&o->attrs, A_WINDOW, 1) + 1);
         return true;
+    case MUTATE_SOFTCAP:
+        if (!is_attention(o) || !hd_has(&o->attrs, A_SOFTCAP)) return false;
+        if (random % 2) hd_unset(&o->attrs, A_SOFTCAP);
+        else hd_set_float(cx, &o->attrs, A_SOFTCAP, 2 * hd_float(&o->attrs, A_SOFTCAP, 1));
+        return true;
+    case MUTATE_SINK: return is_attention(o) && without_sink(o);
     case MUTATE_DOCUMENTS: return is_attention(o) && other_documents(o, random);
     case MUTATE_HEADS:
         if (!is_attention(o)) return false;

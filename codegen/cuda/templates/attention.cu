@@ -16,6 +16,12 @@
 //                                        kept; the factor of what is kept. `key` says by which numbers (ir/dropout.h)
 //   ATT_FIRST                            heads of the ranks before this one
 :drop*/
+/*cap:
+//   ATT_CAP                              softcap of the scores
+:cap*/
+/*sink:
+//   ATT_SINK                             forward: `sink` has a logit for each head
+:sink*/
 // Grids: ATT_FWD and ATT_DQ (ceil(T/128), H, B), ATT_DKV (ceil(T/64), KV, B), ATT_DELTA (ceil(B*T*H/8), 1, 1). Threads:
 // ATT_FWD 128 (D <= 64) or 256, ATT_DKV 128 (D <= 128) or 256, ATT_DQ and ATT_DELTA 256. Dynamic shared bytes, with a
 // row of 2*(D+8) and N = 64 (D <= 128) or 32: ATT_FWD (128+4*N) rows, ATT_DKV (2*64+4*N) rows + 16*N (24*N with
@@ -167,7 +173,7 @@ __device__ __forceinline__ void att_write(const float (&acc)[ATT_NTILES][4], flo
 
 extern "C" __global__ void __launch_bounds__(ATT_FWD_WARPS * 32)
     ATT_FWD(const att_t *q, const att_t *k, const att_t *v, att_t *o,
-            float *lse ATT_STARTS/*drop:, const int *key:drop*/) {
+            float *lse ATT_STARTS/*sink:, const float *sink:sink*//*drop:, const int *key:drop*/) {
     enter();
     extern __shared__ __align__(16) att_t shared[];
     constexpr int THREADS = ATT_FWD_WARPS * 32;
@@ -192,6 +198,9 @@ extern "C" __global__ void __launch_bounds__(ATT_FWD_WARPS * 32)
         for (int r = 0; r < 2; r++) {
             top[m][r] = -__int_as_float(0x7f800000);
             low[m][r] = att_first(q0 + w0 + m * 16 + (l >> 2) + r * 8 ATT_OF_STARTS);
+/*sink:
+            top[m][r] = sink[h] * (1 / ATT_SCALE), sum[m][r] = l & 3 ? 0.f : 1.f; // in one of the threads of a row
+:sink*/
         }
     const float factor = ATT_SCALE * ATT_LOG2E;
 /*drop:
@@ -230,6 +239,12 @@ extern "C" __global__ void __launch_bounds__(ATT_FWD_WARPS * 32)
                         k0 < final;
 #pragma unroll
             for (int m = 0; m < ATT_MT; m++) {
+/*cap:
+#pragma unroll
+                for (int n = 0; n < ATT_BN / 8; n++)
+#pragma unroll
+                    for (int e = 0; e < 4; e++) s[m][n][e] = att_fast_capped(s[m][n][e]);
+:cap*/
                 if (edge) {
 #pragma unroll
                     for (int n = 0; n < ATT_BN / 8; n++)

@@ -7,6 +7,9 @@
 /*drop:
 //   and of dropout ATT_EACH, ATT_DROP, ATT_BY, ATT_FIRST
 :drop*/
+/*cap:
+//   and of softcap ATT_CAP
+:cap*/
 // Grids: ATT_FWD and ATT_DQ (ceil(T/8), H, B), ATT_DKV (ceil(T/8), KV, B), ATT_DELTA (ceil(B*T*H/8), 1, 1); 256
 // threads. Dynamic shared memory of each but ATT_DELTA: (2*32*(D+1) + 8*2*D) reals.
 typedef ATT_ELEM att_t;
@@ -52,7 +55,7 @@ __device__ __forceinline__ att_real att_by(const Draw &d, int b, int h, int quer
 :drop*/
 extern "C" __global__ void __launch_bounds__(256)
     ATT_FWD(const att_t *q, const att_t *k, const att_t *v, att_t *o,
-            att_real *lse ATT_STARTS/*drop:, const int *key:drop*/) {
+            att_real *lse ATT_STARTS/*sink:, const att_real *sink:sink*//*drop:, const int *key:drop*/) {
     enter();
     extern __shared__ __align__(16) att_real shared[];
     int warp = threadIdx.x / 32, l = threadIdx.x & 31, row = blockIdx.x * 8 + warp, h = blockIdx.y, b = blockIdx.z;
@@ -61,6 +64,9 @@ extern "C" __global__ void __launch_bounds__(256)
     att_own(sq, q + (first + row) * ATT_QS + h * ATT_D, row < ATT_T);
     int most = blockIdx.x * 8 + 8, last = ATT_CAUSAL && most < ATT_T ? most : ATT_T, low = att_first(row ATT_OF_STARTS);
     att_real acc[ATT_OWN] = {}, top = -__int_as_float(0x7f800000), sum = 0;
+/*sink:
+    top = sink[h], sum = 1;
+:sink*/
     for (int k0 = att_first(blockIdx.x * 8 ATT_OF_STARTS) / 32 * 32; k0 < last; k0 += 32) {
         __syncthreads();
         att_tile(sk, k + first * ATT_KS + (h / ATT_GROUP) * ATT_D, ATT_KS, k0);
@@ -68,7 +74,8 @@ extern "C" __global__ void __launch_bounds__(256)
         __syncthreads();
         int col = k0 + l;
         bool out = col >= ATT_T || row >= ATT_T || (ATT_CAUSAL && col > row) || col < low;
-        att_real s = out ? (att_real)-__int_as_float(0x7f800000) : att_dot(sq, sk + l * ATT_ROW) * (att_real)ATT_SCALE,
+        att_real s = out ? (att_real)-__int_as_float(0x7f800000) : /*cap:
+                     att_capped(:cap*/att_dot(sq, sk + l * ATT_ROW)/*cap:):cap*/ * (att_real)ATT_SCALE,
                  mx = s;
 #pragma unroll
         for (int w = 16; w; w >>= 1) {
@@ -136,11 +143,19 @@ extern "C" __global__ void __launch_bounds__(256)
             int col = q0 + l;
             bool out = col >= ATT_T || row >= ATT_T || (ATT_CAUSAL && row > col) || row < att_first(col ATT_OF_STARTS);
             long long at = ((long long)b * ATT_H + h) * ATT_T + col;
-            att_real w = out ? (att_real)0 : exp(att_dot(own_k, sq + l * ATT_ROW) * (att_real)ATT_SCALE - lse[at]);
+/*cap:
+            att_real score = 0;
+:cap*/
+            att_real w = out ? (att_real)0 : exp(/*cap:
+                     (score = att_capped(:cap*/att_dot(own_k, sq + l * ATT_ROW)/*cap:
+                     )):cap*/ * (att_real)ATT_SCALE - lse[at]);
 /*drop:
             att_real by = att_by(draw_from(key, b / ATT_EACH), b, h + ATT_FIRST, col, row);
 :drop*/
             att_real z = out ? (att_real)0 : w * (/*drop:by * :drop*/att_dot(own_v, sd + l * ATT_ROW) - delta[at]);
+/*cap:
+            z *= att_slope(score);
+:cap*/
 /*drop:
             w *= by;
 :drop*/
@@ -184,11 +199,19 @@ extern "C" __global__ void __launch_bounds__(256)
         __syncthreads();
         int col = k0 + l;
         bool out = col >= ATT_T || row >= ATT_T || (ATT_CAUSAL && col > row) || col < low;
-        att_real w = out ? (att_real)0 : exp(att_dot(own_q, sk + l * ATT_ROW) * (att_real)ATT_SCALE - row_lse);
+/*cap:
+        att_real score = 0;
+:cap*/
+        att_real w = out ? (att_real)0 : exp(/*cap:
+                     (score = att_capped(:cap*/att_dot(own_q, sk + l * ATT_ROW)/*cap:
+                 )):cap*/ * (att_real)ATT_SCALE - row_lse);
 /*drop:
         att_real by = att_by(draw_from(key, b / ATT_EACH), b, h + ATT_FIRST, row, col);
 :drop*/
         att_real z = out ? (att_real)0 : w * (/*drop:by * :drop*/att_dot(own_d, sv + l * ATT_ROW) - row_delta);
+/*cap:
+        z *= att_slope(score);
+:cap*/
         for (int j = 0; j < 32; j++) {
             att_real zj = __shfl_sync(~0u, z, j);
 #pragma unroll

@@ -178,11 +178,17 @@ extern "C" __global__ void __launch_bounds__(ATT_KV_THREADS)
                     int i = half * 32 + n * 8 + (l & 3) * 2 + (e & 1), col = q0 + i,
                         row = k0 + w0 + (l >> 2) + (e >> 1) * 8;
                     bool out = col >= ATT_T || row >= ATT_T || (ATT_CAUSAL && row > col) || row < ATT_LOW(i);
+/*cap:
+                    if (sums_v) s[n][e] = att_fast_capped(s[n][e]);
+:cap*/
                     if (sums_v) w[e] = out ? 0.f : fast_exp2(s[n][e] * factor - tl[i]);
 /*drop:
                     s[n][e] = kept >> (4 * n + e) & 1 ? s[n][e] * ATT_BY : 0.f;
 :drop*/
                     s[n][e] = sums_v ? w[e]/*drop: * (float)(kept >> (4 * n + e) & 1):drop*/ : w[e] * (s[n][e] - te[i]);
+/*cap:
+                    if (!sums_v) s[n][e] *= att_slope_of(w[e], tl[i]);
+:cap*/
                 }
                 if (sums_v) sp[n * 32] = *(float4 *)w;
             }
@@ -196,6 +202,10 @@ extern "C" __global__ void __launch_bounds__(ATT_KV_THREADS)
                     int i = half * 32 + n * 8 + (l & 3) * 2 + (e & 1), col = q0 + i,
                         row = k0 + w0 + (l >> 2) + (e >> 1) * 8;
                     bool out = col >= ATT_T || row >= ATT_T || (ATT_CAUSAL && row > col) || row < ATT_LOW(i);
+/*cap:
+                    s[n][e] = att_fast_capped(s[n][e]);
+                    const float slope = att_slope(s[n][e]);
+:cap*/
                     float w = out ? 0.f : fast_exp2(s[n][e] * factor - tl[i]);
                     s[n][e] = w;
 /*drop:
@@ -203,7 +213,7 @@ extern "C" __global__ void __launch_bounds__(ATT_KV_THREADS)
                     s[n][e] = keep ? w : 0.f;
                     p[n][e] = keep ? p[n][e] * ATT_BY : 0.f;
 :drop*/
-                    p[n][e] = w * (p[n][e] - te[i]);
+                    p[n][e] = w * (p[n][e] - te[i])/*cap: * slope:cap*/;
                 }
 #pragma unroll
             for (int j = 0; j < 2; j++) {
@@ -313,11 +323,14 @@ extern "C" __global__ void __launch_bounds__(256)
                 for (int e = 0; e < 4; e++) {
                     int col = k0 + half * 32 + n * 8 + (l & 3) * 2 + (e & 1), row = q0 + w0 + (l >> 2) + (e >> 1) * 8;
                     bool out = col >= ATT_T || row >= ATT_T || (ATT_CAUSAL && col > row) || col < low[e >> 1];
+/*cap:
+                    s[n][e] = att_fast_capped(s[n][e]);
+:cap*/
                     float w = out ? 0.f : fast_exp2(s[n][e] * factor - row_lse[e >> 1]);
 /*drop:
                     p[n][e] = kept >> (4 * n + e) & 1 ? p[n][e] * ATT_BY : 0.f;
 :drop*/
-                    p[n][e] = w * (p[n][e] - row_delta[e >> 1]);
+                    p[n][e] = w * (p[n][e] - row_delta[e >> 1])/*cap: * att_slope(s[n][e]):cap*/;
                 }
             att_add_32(acc, p, tk, half * 32);
         }

@@ -144,6 +144,12 @@ __device__ __forceinline__ void att_mask(float (&x)[ATT_TILE / 2], const AttRows
         if ((ATT_CAUSAL && c > row + half * 8) || c >= ATT_T || (ATT_MASKED && c < r.low[half])) x[i] = ATT_NONE;
     }
 }
+/*cap:
+__device__ __forceinline__ void att_cap_all(float (&x)[ATT_TILE / 2]) {
+#pragma unroll
+    for (int i = 0; i < ATT_TILE / 2; i++) x[i] = att_fast_capped(x[i]);
+}
+:cap*/
 // Scores become exponentials; `shrink` is the factor of what was summed before.
 __device__ __forceinline__ void att_softmax(float (&x)[ATT_TILE / 2], AttRows &r, float (&shrink)[2]) {
     constexpr float factor = ATT_SCALE * ATT_LOG2E;
@@ -219,6 +225,9 @@ struct AttTeam {
         att_hold(x);
         release(AT_K_EMPTY, c);
         int t = own.end - 1;
+/*cap:
+        att_cap_all(x);
+:cap*/
         if (t < whole.from || t >= whole.end) att_mask(x, r, row, t * ATT_TILE + column);
         att_softmax(x, r, shrink);
         att_narrow<ATT_TILE / 2>(p, x);
@@ -237,6 +246,9 @@ struct AttTeam {
             att_finish<1>();
             att_hold(x);
             release(AT_K_EMPTY, c + 1);
+/*cap:
+            att_cap_all(x);
+:cap*/
             if (t < whole.from || t >= whole.end) att_mask(x, r, row, t * ATT_TILE + column);
             att_softmax(x, r, shrink);
             att_finish<0>();
@@ -284,7 +296,8 @@ __device__ __forceinline__ void att_results(const float (&o)[ATT_D / 2], const A
     }
 }
 
-__device__ __forceinline__ void att_work(u32 s, int team, att_t *out, float *lse ATT_STARTS) {
+__device__ __forceinline__ void att_work(u32 s, int team, att_t *out, float *lse ATT_STARTS/*sink:,
+                                         const float *sink:sink*/) {
     AttTeam m = {s, team, 0};
     const int mine = (threadIdx.x & 127) / 32 * 16 + ((threadIdx.x & 31) >> 2); // and 8 further down
     if (team == ATT_TEAMS - 1) att_your_turn(team);
@@ -299,6 +312,10 @@ __device__ __forceinline__ void att_work(u32 s, int team, att_t *out, float *lse
             const int from = ATT_MASKED ? att_first(low + 63 ATT_OF_STARTS) : 0, end = ATT_CAUSAL ? low + 1 : ATT_T;
             const AttSpan whole = {(from + ATT_TILE - 1) / ATT_TILE, (end < ATT_T ? end : ATT_T) / ATT_TILE};
             AttRows r = {{ATT_NONE, ATT_NONE}, {0, 0}, {0, 0}};
+/*sink:
+            r.top[0] = r.top[1] = sink[w.head] * (1 / ATT_SCALE);
+            r.sum[0] = r.sum[1] = threadIdx.x & 3 ? 0.f : 1.f; // in one of the threads of a row
+:sink*/
             if (ATT_MASKED) r.low[0] = att_first(row ATT_OF_STARTS), r.low[1] = att_first(row + 8 ATT_OF_STARTS);
             float o[ATT_D / 2] = {};
             for (; t >= own.end; t--) m.pass();
@@ -315,7 +332,7 @@ __device__ __forceinline__ void att_work(u32 s, int team, att_t *out, float *lse
 
 extern "C" __global__ void __launch_bounds__(ATT_THREADS, 1)
     ATT_FWD(const __grid_constant__ AttMap q, const __grid_constant__ AttMap k, const __grid_constant__ AttMap v,
-            att_t *o, float *lse ATT_STARTS) {
+            att_t *o, float *lse ATT_STARTS/*sink:, const float *sink:sink*/) {
     enter();
     const u32 s = att_start<1024>();
     if (threadIdx.x == 0) {
@@ -336,6 +353,6 @@ extern "C" __global__ void __launch_bounds__(ATT_THREADS, 1)
     } else {
         asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(ATT_TEAMS == 3 ? 160 : 240));
         // the same number in every thread of a warp, which ptxas wants to know
-        att_work(s, __shfl_sync(~0u, (int)threadIdx.x / 128 - 1, 0), o, lse ATT_THESE_STARTS);
+        att_work(s, __shfl_sync(~0u, (int)threadIdx.x / 128 - 1, 0), o, lse ATT_THESE_STARTS/*sink:, sink:sink*/);
     }
 }

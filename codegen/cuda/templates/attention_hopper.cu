@@ -167,6 +167,9 @@ template <bool DQ, int ROWS, int TILE, int STAGES, bool AHEAD> struct AttGroup {
 #pragma unroll
             for (int e = 0; e < 4; e++) {
                 float &y = x[j * 4 + e];
+/*cap:
+                y = att_fast_capped(y);
+:cap*/
                 y = fast_exp2(y * (ATT_SCALE * ATT_LOG2E) - (DQ ? lse[e >> 1] : e & 1 ? c.y : c.x));
             }
         }
@@ -194,6 +197,12 @@ template <bool DQ, int ROWS, int TILE, int STAGES, bool AHEAD> struct AttGroup {
 #pragma unroll
             for (int e = 0; e < 4; e++)
                 p[j * 4 + e] = x[j * 4 + e] * (p[j * 4 + e] - (DQ ? delta[e >> 1] : e & 1 ? c.y : c.x));
+/*cap:
+            const float2 of = DQ ? make_float2(0, 0) : number(n, 0, j);
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                p[j * 4 + e] *= att_slope_of(x[j * 4 + e], DQ ? lse[e >> 1] : e & 1 ? of.y : of.x);
+:cap*/
         }
     }
     __device__ __forceinline__ void narrow(void) {

@@ -273,6 +273,9 @@ __device__ __forceinline__ void att_weights(float (&x)[ATT_TILE / 2], u32 number
 #pragma unroll
         for (int e = 0; e < 4; e++) {
             float &y = x[j * 4 + e];
+/*cap:
+            y = att_fast_capped(y);
+:cap*/
             y = fast_exp2(y * (ATT_SCALE * ATT_LOG2E) - (e & 1 ? c.y : c.x));
         }
     }
@@ -307,6 +310,11 @@ __device__ __forceinline__ void att_differences(float (&p)[ATT_TILE / 2], const 
         const float2 c = att_pair(numbers + (ATT_TILE + (threadIdx.x & 3) * 2 + j * 8) * 4);
 #pragma unroll
         for (int e = 0; e < 4; e++) p[j * 4 + e] = x[j * 4 + e] * (p[j * 4 + e] - (e & 1 ? c.y : c.x));
+/*cap:
+        const float2 of = att_pair(numbers + ((threadIdx.x & 3) * 2 + j * 8) * 4); // lse of two columns
+#pragma unroll
+        for (int e = 0; e < 4; e++) p[j * 4 + e] *= att_slope_of(x[j * 4 + e], e & 1 ? of.y : of.x);
+:cap*/
     }
 }
 

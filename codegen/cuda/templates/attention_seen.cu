@@ -21,3 +21,25 @@ __device__ __forceinline__ int att_first(int query ATT_STARTS) {
 #endif
     return first;
 }
+/*cap:
+
+// Scores are without their factor, ATT_SCALE, which comes later.
+#define ATT_BEND (ATT_SCALE / ATT_CAP) // of a score, before the tangent
+template <class T> __device__ __forceinline__ T att_capped(T score) {
+    return (T)(1 / ATT_BEND) * tanh(score * (T)ATT_BEND);
+}
+template <class T> __device__ __forceinline__ T att_slope(T capped) { // of att_capped there
+    const T t = capped * (T)ATT_BEND;
+    return 1 - t * t;
+}
+// The same by few instructions: tanh(x) = 2 / (1 + e^-2x) - 1, with an absolute error below 2^-20.
+__device__ __forceinline__ float att_fast_capped(float score) {
+    const float e = fast_exp2(score * (ATT_BEND * -2.8853900817779268f));
+    return (1 / ATT_BEND) * (2 * fast_reciprocal(1 + e) - 1);
+}
+// The slope where w = 2^(score ATT_SCALE log2 e - lse) is known, and not the score; 1 where w = 0.
+__device__ __forceinline__ float att_slope_of(float w, float lse) {
+    const float t = w > 0 ? (__logf(w) + lse * 0.6931471805599453f) * (1 / ATT_CAP) : 0;
+    return 1 - t * t;
+}
+:cap*/

@@ -2,6 +2,12 @@
 // share the positions, each with a softmax of its own, and join at the end. Written before this text: AS_KERNEL (name),
 // AS_T (type), AS_HEADS, AS_GROUP (heads of one kv head), AS_SIZE, AS_ROW (elements of a position in `keys` and
 // `values`), AS_POSITIONS, AS_WINDOW, AS_SCALE. Grid (AS_HEADS, 1, 1), 256 threads.
+/*cap:
+// And AS_CAP: softcap of the scores.
+:cap*/
+/*sink:
+// And AS_SINK: `sink` has a logit for each head.
+:sink*/
 #ifndef AS_ONCE
 #define AS_ONCE
 // exp(a - b); 0 where a is of no position
@@ -9,7 +15,8 @@ __device__ __forceinline__ float as_share(float a, float b) { return a == least<
 #endif
 
 extern "C" __global__ void __launch_bounds__(256) AS_KERNEL(const AS_T *q, const int *position, const AS_T *k,
-                                                            const AS_T *v, AS_T *keys, AS_T *values, AS_T *o) {
+                                                            const AS_T *v, AS_T *keys, AS_T *values, AS_T *o/*sink:,
+                                                            const float *sink:sink*/) {
     enter();
     enum { WARPS = 8, EACH = (AS_SIZE + 31) / 32, AHEAD = 4 };
     __shared__ float sums[WARPS][AS_SIZE], tops[WARPS], shares[WARPS];
@@ -47,6 +54,9 @@ extern "C" __global__ void __launch_bounds__(256) AS_KERNEL(const AS_T *q, const
 #pragma unroll
         for (int n = 0; n < AHEAD; n++) {
             dot[n] = first + n * WARPS <= at ? dot[n] * AS_SCALE : least<float>();
+/*cap:
+            if (first + n * WARPS <= at) dot[n] = AS_CAP * tanhf(dot[n] / AS_CAP);
+:cap*/
             most = larger(dot[n], most);
         }
         const float before = as_share(top, most);
@@ -71,7 +81,13 @@ extern "C" __global__ void __launch_bounds__(256) AS_KERNEL(const AS_T *q, const
     if (lane == 0) tops[warp] = top, shares[warp] = share;
     __syncthreads();
     float most = least<float>(), all = 0.0f;
+/*sink:
+    most = sink[head];
+:sink*/
     for (int w = 0; w < WARPS; w++) most = larger(tops[w], most);
+/*sink:
+    all = as_share(sink[head], most);
+:sink*/
     for (int w = 0; w < WARPS; w++) all += as_share(tops[w], most) * shares[w];
     for (int c = threadIdx.x; c < AS_SIZE; c += 256) {
         float sum = 0.0f;

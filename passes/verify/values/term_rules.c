@@ -343,12 +343,15 @@ static const Term *term_attention(const Terms *t, const Op *o, int index, const 
     if (s.packed) from++;
     for (int i = 0; s.grad && i < 2; i++) all[n++] = in[from++];
     if (s.documents) all[n++] = in[from++];
+    if (s.sink) all[n++] = in[from++];
     hd_set_int(t->cx, &as, A_HEADS, s.heads);
     hd_set_int(t->cx, &as, A_KV_HEADS, s.kv_heads);
     if (s.causal) hd_set_flag(t->cx, &as, A_CAUSAL);
     if (s.window < s.seq) hd_set_int(t->cx, &as, A_WINDOW, s.window);
     if (s.documents) hd_set_flag(t->cx, &as, A_DOCUMENTS);
     hd_set_float(t->cx, &as, A_SCALE, s.scale);
+    if (s.softcap > 0) hd_set_float(t->cx, &as, A_SOFTCAP, s.softcap);
+    if (s.sink) hd_set_flag(t->cx, &as, A_SINK);
     if (hd_draws(o)) {
         hd_set_float(t->cx, &as, A_P, hd_float(&o->attrs, A_P, 0));
         hd_set_int(t->cx, &as, A_BATCH, hd_int(&o->attrs, A_BATCH, 0));
