@@ -2,8 +2,8 @@
 """examples/hybrid and examples/mtp against models of PyTorch's own operations, from the same weights.
 Usage: hybrid_torch.py ROOT HEDDLEC. Needs torch; without it, it says so and exits with 77.
 
-A hybrid of mixers, attention and MLPs, one with experts, a Mamba-2 with tied embeddings, and a decoder that predicts
-three tokens: each trains 50 steps in f32 and follows PyTorch's autograd and AdamW within 1e-4. A state space is the
+A hybrid of mixers, attention and MLPs, one with experts, a Mamba-2 with tied embeddings, a decoder that predicts three
+tokens, and one whose attention has windows, softcap and sinks: each trains 50 steps in f32 and follows PyTorch's autograd and AdamW within 1e-4. A state space is the
 plain recurrence there.
 """
 import json
@@ -27,7 +27,9 @@ except ImportError as e:
 STEPS, WINDOWS, LR = 50, 4, 1e-3
 HYBRID = {"vocab": 80, "dim": 32, "seq": 24, "states": 4, "width": 16, "state": 12, "groups": 2, "chunk": 8, "heads": 4,
           "kv_heads": 2, "head": 8, "hidden": 64}
-MODELS = {"hybrid": ("hybrid", dict(HYBRID, pattern="M-M*-")),
+MODELS = {"sinks": ("tests/run/tensor.hd", {"vocab": 80, "dim": 32, "seq": 24, "layers": 2, "heads": 8, "kv_heads": 4,
+                                            "window": 9, "softcap": 0.7, "drop": 0.0, "train.clip": 1.0}),
+          "hybrid": ("hybrid", dict(HYBRID, pattern="M-M*-")),
           "experts": ("hybrid", dict(HYBRID, pattern="ME*E", experts=6, active=2, inner=16, shared=24)),
           "mamba": ("hybrid", dict(HYBRID, pattern="MMMM", tied=1, groups=1)),
           "mtp": ("mtp", {"vocab": 80, "dim": 32, "seq": 24, "layers": 2, "heads": 4, "hidden": 64, "depth": 2,
@@ -101,6 +103,31 @@ def hybrid(w, tokens, targets, s):
     return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
 
 
+def attention(q, k, v, sink, s):
+    """As the models of the hub that have sinks write it out: a column more in the softmax, without a value."""
+    scores = q @ k.transpose(2, 3) / math.sqrt(q.shape[-1])
+    scores = s["softcap"] * torch.tanh(scores / s["softcap"])
+    ahead = torch.arange(q.shape[2])[:, None] - torch.arange(q.shape[2])
+    scores = scores.masked_fill((ahead < 0) | (ahead >= s["window"]), -math.inf)
+    column = sink.view(1, -1, 1, 1).expand(*scores.shape[:3], 1)
+    return torch.cat([scores, column], -1).softmax(-1)[..., :-1] @ v
+
+
+def sinks(w, tokens, targets, s):
+    x = w["wte.weight"][tokens]
+    for i in range(s["layers"]):
+        own = lambda name: (w[f"blocks.{i}.{name}.weight"], w[f"blocks.{i}.{name}.bias"])
+        y = F.layer_norm(x, (s["dim"],), *own("norm1"))
+        q, k, v = (heads_of(F.linear(y, *own(f"attn.{n}")), s["heads" if n == "q" else "kv_heads"]) for n in "qkv")
+        k, v = (m.repeat_interleave(s["heads"] // s["kv_heads"], 1) for m in (k, v))
+        y = attention(q, k, v, w[f"blocks.{i}.attn.sink"], s).transpose(1, 2).flatten(2)
+        x = x + F.linear(y, *own("attn.out"))
+        y = F.linear(F.layer_norm(x, (s["dim"],), *own("norm2")), *own("mlp.up"))
+        x = x + F.linear(F.gelu(y, approximate="tanh"), *own("mlp.down"))
+    return F.cross_entropy(F.linear(x, w["head.weight"], w["head.bias"]).flatten(0, 1), targets.flatten(),
+                           ignore_index=3)
+
+
 def turned(x):
     """Rotary embedding of [batch, heads, seq, size]."""
     half = x.shape[-1] // 2
@@ -163,7 +190,8 @@ def compare(root, heddlec, folder, name):
     example, s = MODELS[name]
     at = lambda what: os.path.join(folder, f"{name}-{what}")
     settings = {**s, "train.batch": WINDOWS, "train.precision.compute": "f32", "train.lr": f"constant({LR})"}
-    run(heddlec, os.path.join(root, f"examples/{example}/{example}.hd"), "-o", at("program"),
+    path = example if example.endswith(".hd") else f"examples/{example}/{example}.hd"
+    run(heddlec, os.path.join(root, path), "-o", at("program"),
         *[x for k, v in settings.items() for x in ("--set", f"{k}={v}")])
     torch.manual_seed(7)
     long = s["seq"] + s.get("depth", 0)
@@ -180,7 +208,7 @@ def compare(root, heddlec, folder, name):
         ours = [v["loss"] for v in map(json.loads, f) if "loss" in v]
     decays = lambda n, t: t.dim() >= 2 and not n.endswith("taps")
     x, y = tokens[:-1].view(WINDOWS, long), tokens[1:].view(WINDOWS, long)
-    theirs = torch_losses(hybrid if example == "hybrid" else mtp, w, x, y, s, decays)
+    theirs = torch_losses({"hybrid": hybrid, "mtp": mtp}.get(example, sinks), w, x, y, s, decays)
     off = max(math.inf if len(ours) != STEPS else abs(a - b) / b for a, b in zip(ours, theirs))
     print(f"{name}: {STEPS} steps, PyTorch's loss goes from {theirs[0]:.5f} to {theirs[-1]:.5f}; largest relative "
           f"difference {off:.3g} (bound 1e-4)")
