@@ -6,6 +6,7 @@
 #include "ir/mesh.h"
 #include "ir/machine/cost.h"
 #include "ir/machine/device_table.h"
+#include "ir/optimizer.h"
 #include "ir/shapes.h"
 #include <math.h>
 #include <string.h>
@@ -72,15 +73,19 @@ double hd_model_rows(const DeviceModel *d, double bytes) {
     return 1e-6 * hd_curve(&d->lines[d->first[FACT_ROWS]], bytes, false);
 }
 
-static double product(const DeviceModel *d, const Op *o, double flops, double bytes) {
-    const Product p = hd_product(o);
-    const DType t = table_type(d, o->in[0]->type->dtype);
+// Microseconds of a product of so many results, each a sum of k terms of type t, which the table has.
+static double multiplied_us(const DeviceModel *d, DType t, double results, int64_t k) {
     const char *words[FACT_WORDS] = {hd_dtype_text(t)};
     const FactLine *l;
     const int n = lines_of(d, FACT_PRODUCT, words, &l);
-    const double results = (double)p.batches * up_to_128(p.m) * up_to_128(p.n), most = l[n - 1].number;
-    double us = surface(l, n, results, (double)p.k, false);
-    if (results > most) us *= results / most;
+    const double most = l[n - 1].number, us = surface(l, n, results, (double)k, false);
+    return results > most ? us * (results / most) : us;
+}
+
+static double product(const DeviceModel *d, const Op *o, double flops, double bytes) {
+    const Product p = hd_product(o);
+    const DType t = table_type(d, o->in[0]->type->dtype);
+    const double us = multiplied_us(d, t, (double)p.batches * up_to_128(p.m) * up_to_128(p.n), p.k);
     const double moved = 1e6 * hd_model_rows(d, bytes);
     return 1e-6 * ((us > moved ? us : moved) + sustained(d, t, flops));
 }
@@ -207,8 +212,41 @@ static double copy(const DeviceModel *d, const Op *o, double flops HD_UNUSED, do
     return hd_model_copy(d, hd_copy_way(o), bytes_read(o), false);
 }
 
+// The type in which an optimizer multiplies the matrices that it orthogonalizes.
+static DType turned_type(const Op *turn) {
+    return strcmp(hd_word(&turn->attrs, A_OUT, ""), "bf16") ? TY_F32 : TY_BF16;
+}
+
+// The products of an optimizer that orthogonalizes, on the rank that has most to do. They count as one after another:
+// on an H200 four lanes take a tenth less than one (tests/bench/RESULTS.md).
+static double orthogonalized(const DeviceModel *d, const Op *o) {
+    const Op *turn = o->kind == OP_UPDATE ? hd_optimizer_turn(hd_update_kernel(o)) : NULL;
+    if (!turn) return 0;
+    const DType t = table_type(d, turned_type(turn));
+    const Mesh mesh = hd_mesh(o->func->module);
+    const int64_t ranks = hd_mesh_ranks(&mesh, HD_ALL_AXES);
+    Arena *a = hd_arena_new();
+    const Turned *list;
+    const int n = hd_turned(o, a, &list);
+    double most = 0;
+    for (int64_t rank = 0; n && rank < ranks; rank++) {
+        double us = 0;
+        for (int i = 0; i < n; i++) {
+            const bool tall = list[i].rows > list[i].cols;
+            const int64_t least = tall ? list[i].cols : list[i].rows, other = tall ? list[i].rows : list[i].cols;
+            const double square = up_to_128(least) * up_to_128(least);
+            if (list[i].rank != rank) continue;
+            us += HD_TURNS * (multiplied_us(d, t, square, other) + multiplied_us(d, t, square, least) +
+                              multiplied_us(d, t, up_to_128(least) * up_to_128(other), least));
+        }
+        if (us > most) most = us;
+    }
+    hd_arena_free(a);
+    return 1e-6 * most;
+}
+
 static double rows(const DeviceModel *d, const Op *o, double flops HD_UNUSED, double bytes) {
-    return hd_model_rows(d, bytes / share(d, o));
+    return hd_model_rows(d, bytes / share(d, o)) + orthogonalized(d, o);
 }
 
 double hd_model_seconds(const DeviceModel *d, const Op *o) {
@@ -260,7 +298,9 @@ static double copy_energy(const DeviceModel *d, const Op *o, double flops HD_UNU
                                          : bytes_read(o) * picojoules(d, "copy");
 }
 
-static double rows_energy(const DeviceModel *d, const Op *o, double flops HD_UNUSED, double bytes) {
+static double rows_energy(const DeviceModel *d, const Op *o, double flops, double bytes) {
+    const Op *turn = o->kind == OP_UPDATE ? hd_optimizer_turn(hd_update_kernel(o)) : NULL;
+    if (turn) return multiplied_energy(d, turned_type(turn), flops, 0) + bytes * picojoules(d, "rows");
     return bytes / share(d, o) * picojoules(d, "rows"); // a slower kernel draws as much power
 }
 

@@ -235,6 +235,35 @@ static bool check_tree(const Fsdp *s) {
                     here == 1 ? "" : "s", ll(grains), ll(grains / s->ranks));
 }
 
+// A bucket has a place for each name that the optimizers' states have (runtime/heddle.h); states of one name share it.
+static bool states_fit(const Fsdp *s) {
+    const char *names[HD_MAX_STATES];
+    int n = 0;
+    for (const Func *k = s->m->funcs; k; k = k->next) {
+        if (!k->is_kernel || hd_kind(&k->attrs) != KIND_OPTIMIZER || hd_is_rule(k)) continue;
+        for (int i = OPT_STATE; i < k->n_args; i++) {
+            int at = 0;
+            while (at < n && strcmp(names[at], k->args[i]->name) != 0) at++;
+            if (at < n) continue;
+            if (n == HD_MAX_STATES)
+                return hd_error(s->m->cx, k->span, "state '%s' of @%s is one too many: the optimizers together have "
+                                "states of at most %d names, which those of one name share", k->args[i]->name, k->name,
+                                HD_MAX_STATES);
+            names[n++] = k->args[i]->name;
+        }
+    }
+    return true;
+}
+
+// The first parameter whose optimizer is no kernel; NULL: all have one.
+static const Symbol *lost_optimizer(const Fsdp *s) {
+    for (const Symbol *p = s->m->symbols; p; p = p->next) {
+        const Func *k = hd_func_find(s->m, hd_word(&p->attrs, A_UPDATED_BY, ""));
+        if (p->kind == SYM_PARAM && hd_has(&p->attrs, A_UPDATED_BY) && (!k || hd_optimizer_wrong(k))) return p;
+    }
+    return NULL;
+}
+
 static bool read_settings(Fsdp *s) {
     Ctx *cx = s->m->cx;
     const Symbol *block = hd_symbol_find(s->m, "schedule");
@@ -254,11 +283,7 @@ static bool read_settings(Fsdp *s) {
     s->each = strcmp(reduction, "last") != 0;
     s->tree = strcmp(reduction, "tree") == 0;
     s->optimizer = hd_optimizer(s->m);
-    const Symbol *lost = s->m->symbols; // its optimizer is no kernel
-    while (lost && !(lost->kind == SYM_PARAM && hd_has(&lost->attrs, A_UPDATED_BY) &&
-                     (!hd_func_find(s->m, hd_word(&lost->attrs, A_UPDATED_BY, "")) ||
-                      hd_optimizer_wrong(hd_func_find(s->m, hd_word(&lost->attrs, A_UPDATED_BY, ""))))))
-        lost = lost->next;
+    const Symbol *lost = lost_optimizer(s);
     s->quantizes = !strcmp(hd_word(s->train, A_GATHER, ""), "fp8");
     s->from_master = strcmp(hd_word(s->schedule, A_WEIGHTS_FROM, "auto"), "master") == 0;
     const char *compute = hd_word(s->train, A_COMPUTE, "f32");
@@ -275,6 +300,8 @@ static bool read_settings(Fsdp *s) {
     else if (lost)
         hd_error(cx, lost->span, "parameter @%s is updated by @%s, which is no kernel of kind optimizer", lost->name,
                  hd_word(&lost->attrs, A_UPDATED_BY, ""));
+    else if (!states_fit(s))
+        return false;
     else if (s->micro < 1)
         hd_error(cx, (Span){0}, "accumulate = %lld: a step needs at least one micro-batch", (long long)s->micro);
     else if (!HD_IS_LOSS_SCALE(scale))

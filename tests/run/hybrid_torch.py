@@ -3,8 +3,8 @@
 Usage: hybrid_torch.py ROOT HEDDLEC. Needs torch; without it, it says so and exits with 77.
 
 A hybrid of mixers, attention and MLPs, one with experts, a Mamba-2 with tied embeddings, a decoder that predicts three
-tokens, and one whose attention has windows, softcap and sinks: each trains 50 steps in f32 and follows PyTorch's autograd and AdamW within 1e-4. A state space is the
-plain recurrence there.
+tokens, and one whose attention has windows, softcap and sinks: each trains 50 steps in f32 and follows PyTorch's
+autograd and AdamW within 1e-4. A state space is the plain recurrence there.
 """
 import json
 import math
