@@ -94,10 +94,10 @@ static Out statements(Emit *e, const Func *k, const Op *end, const char *indent,
             continue;
         }
         hd_printf(&o, "%sconst float v%d = ", indent, p->out[0]->id);
-        if (p->kind == OP_CONST) hd_puts(&o, hd_emit_number(e->a, hd_float(&p->attrs, A_VALUE, 0), false));
+        if (hd_op_is(p, TRAIT_CONSTANT)) hd_puts(&o, hd_emit_number(e->a, hd_float(&p->attrs, A_VALUE, 0), false));
         else hd_printf(&o, "%s%s(", forms[FORM_ROUNDED].prefix, hd_op_info(p->kind)->mnemonic);
         for (int i = 0; i < p->n_in; i++) hd_printf(&o, "%s%s", i ? ", " : "", number_of(e, k, p->in[i]));
-        hd_puts(&o, p->kind == OP_CONST ? ";\n" : ");\n");
+        hd_puts(&o, hd_op_is(p, TRAIT_CONSTANT) ? ";\n" : ");\n");
     }
     return o;
 }

@@ -135,7 +135,7 @@ static bool *reached_params(Front *f) {
         for (int k = 0; k < o->n_out; k++) needed |= live[o->out[k]->id];
         const int n = hd_op_is(o, TRAIT_RETURN) ? 1 : o->n_in; // further results are for the log alone
         for (int k = 0; k < n && needed; k++) live[o->in[k]->id] = true;
-        if (needed && o->kind == OP_PARAM)
+        if (needed && hd_param_read(o, 0))
             reached[hd_int(&hd_named(o, A_PARAM)->attrs, A_INDEX, 0)] = true;
     }
     return reached;

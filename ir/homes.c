@@ -3,7 +3,7 @@
 
 int hd_inplace_result(const Op *o) {
     if (!hd_has(&o->attrs, A_INPLACE)) return -1;
-    return o->kind == OP_CROSS_ENTROPY_GRAD ? 1 : hd_op_is(o, TRAIT_LAUNCH) ? 0 : -1;
+    return hd_op_is(o, TRAIT_LOSS) ? 1 : hd_op_is(o, TRAIT_LAUNCH) ? 0 : -1;
 }
 
 Home hd_home_of_view(const Op *o) {

@@ -54,8 +54,8 @@ enum {
 #define TRAIT(id, text, doc) TRAIT_BIT_##id,
 #include "ir/traits.def"
 };
-enum { // traits of ops: a bit each
-#define TRAIT(id, text, doc) TRAIT_##id = 1 << TRAIT_BIT_##id,
+__extension__ enum { // traits of ops: a bit of 64 each
+#define TRAIT(id, text, doc) TRAIT_##id = 1ll << TRAIT_BIT_##id,
 #include "ir/traits.def"
     TRAIT_SYNC = TRAIT_RECORDS | TRAIT_WAITS | TRAIT_OPENS | TRAIT_CLOSES
 };
@@ -235,7 +235,8 @@ typedef struct {
     const char *mnemonic;
     int n_in, n_out; // -1: any number
     const char *attrs;
-    unsigned stages, traits; // stages: bit 1 << Stage
+    unsigned stages; // bit 1 << Stage
+    uint64_t traits;
     const char *classes;     // of operands and results, as in ops.def; NULL: nothing but data
     bool row, map;           // kernels of kind rows can compute it; kernels of kind map
     bool chosen;             // its results are kept, never recomputed
@@ -255,7 +256,7 @@ bool hd_in_parts(const Op *o); // slice and concat: its rows have those of sever
 int hd_operand_of(const Op *o, Role r); // which operand has this role; -1: none
 const char *hd_role_text(Role r);
 bool hd_is_action(const Op *o); // of a plan: the program does something for it
-static inline bool hd_op_is(const Op *o, unsigned trait) { return (hd_op_info(o->kind)->traits & trait) != 0; }
+static inline bool hd_op_is(const Op *o, uint64_t trait) { return (hd_op_info(o->kind)->traits & trait) != 0; }
 typedef struct { OpKind inverse; bool gathers, exchanges, sums; } CollectiveInfo; // a row of collectives.def
 const CollectiveInfo *hd_collective(const Op *o); // NULL: it is none
 bool hd_exchanges(const Op *o); // a sum of which each rank receives the parts before it adds them up
@@ -306,6 +307,8 @@ Symbol *hd_named(const Op *o, AttrId a); // the symbol that an attribute of an o
 const Symbol *hd_state(const Module *m, const Attrs *as, int i); // number i of `states`; NULL: there are fewer
 // of param and grad: parameter i of those that the op names, in the order of their rows; NULL: it names fewer
 const Symbol *hd_op_param(const Op *o, int i);
+const Symbol *hd_param_read(const Op *o, int i);  // the same; NULL too where o is no `param`, or NULL
+const Symbol *hd_param_added(const Op *o, int i); // the same; NULL too where o is no `grad`, or NULL
 int64_t hd_elements_each(const Symbol *buffer); // of its bucket, by element of the buffer: a scale is that of a row
 Symbol *hd_space_arena(const Module *m, Space s); // the arena of a space; NULL: there is none
 Symbol *hd_config(Module *m, const char *name); // the config symbol of that name, made when absent

@@ -73,6 +73,9 @@ const Symbol *hd_op_param(const Op *o, int i) {
     return also && i <= also->n ? hd_symbol_find(o->func->module, also->strs[i - 1]) : NULL;
 }
 
+const Symbol *hd_param_read(const Op *o, int i) { return o && o->kind == OP_PARAM ? hd_op_param(o, i) : NULL; }
+const Symbol *hd_param_added(const Op *o, int i) { return o && o->kind == OP_GRAD ? hd_op_param(o, i) : NULL; }
+
 Symbol *hd_symbol_add(Module *m, SymbolKind kind, const char *name, const Type *type) {
     if (hd_symbol_find(m, name) || hd_func_find(m, name)) return NULL;
     Symbol *s = HD_NEW(m->cx->arena, Symbol);
@@ -120,8 +123,8 @@ const char *hd_kernel_text(Arena *a, const Func *k) {
     int n = 0;
     const bool map = hd_kind(&k->attrs) == KIND_MAP; // parts of rows are no work of a kernel over rows
     for (const Op *o = k->first; o; o = o->next)
-        if (!hd_op_is(o, TRAIT_ELEMENTWISE | TRAIT_ALIAS) && (map || !hd_op_is(o, TRAIT_MOVES)) &&
-            !hd_op_is(o, TRAIT_RETURN | TRAIT_CONSTANT) && o->kind != OP_CAST && n < 2)
+        if (!hd_op_is(o, TRAIT_ELEMENTWISE | TRAIT_CARRIES) && (map || !hd_op_is(o, TRAIT_MOVES)) &&
+            !hd_op_is(o, TRAIT_RETURN | TRAIT_CONSTANT) && n < 2)
             name[n++] = hd_op_info(o->kind)->mnemonic;
     for (const Op *o = k->last; o && n < 2; o = o->prev)
         if (hd_op_is(o, TRAIT_ELEMENTWISE) && (!n || strcmp(name[0], hd_op_info(o->kind)->mnemonic) != 0))

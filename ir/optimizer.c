@@ -113,7 +113,7 @@ const char *hd_optimizer_wrong(const Func *k) {
     if (turn && hd_is_rule(k)) return "that takes total orthogonalizes nothing";
     for (const Op *o = k->first; o; o = o->next) {
         if (o->kind == OP_ORTHOGONALIZE && o != turn) return "orthogonalizes once";
-        if (!hd_op_is(o, TRAIT_ELEMENTWISE) && o->kind != OP_CONST && o->kind != OP_RETURN && o != turn)
+        if (!hd_op_is(o, TRAIT_ELEMENTWISE | TRAIT_CONSTANT | TRAIT_RETURN) && o != turn)
             return "is made of pointwise ops and constants";
         for (int i = 0; i < o->n_out; i++)
             if (!is_number(o->out[i])) return "computes with single numbers of f32";

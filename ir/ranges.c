@@ -1,8 +1,10 @@
 // See ranges.h. Numbers are followed through what moves them and through arithmetic, which the language does in f32
 // between casts, with whole numbers of up to 2^24. Rows of the op table name the rest.
 #include "ir/ranges.h"
+#include "ir/eval/eval.h"
 #include "ir/inputs.h"
 #include "ir/shapes.h"
+#include <math.h>
 
 typedef IndexRange RangeRule(const Op *o, int result, const IndexRange *in);
 
@@ -36,8 +38,8 @@ static IndexRange range_constant(const Op *o, int result, const IndexRange *in) 
 
 static IndexRange range_columns(const Op *o, int result, const IndexRange *in) { // places in a row
     (void)in;
-    return o->kind == OP_TOP_K && !result ? unknown
-                                          : from_to(0, hd_type_cols((o->n_in ? o->in[0] : o->out[0])->type) - 1);
+    if (o->out[result]->type->dtype != TY_I32) return unknown;
+    return from_to(0, hd_type_cols((o->n_in ? o->in[0] : o->out[0])->type) - 1);
 }
 
 static IndexRange range_dispatch(const Op *o, int result, const IndexRange *in) { // source, slots, counts, choice
@@ -54,39 +56,41 @@ static IndexRange range_route(const Op *o, int result, const IndexRange *in) { /
 
 // --- arithmetic
 
-static IndexRange product(IndexRange a, IndexRange b) {
-    const int64_t p[] = {a.low * b.low, a.low * b.high, a.high * b.low, a.high * b.high};
-    return from_to(least(least(p[0], p[1]), least(p[2], p[3])), most(most(p[0], p[1]), most(p[2], p[3])));
+// The ends of a range, and 0 where it lies between them. Of the ops that whole numbers have, all but `where` are
+// monotone in each operand on either side of 0, so that their bounds are results of these.
+static int ends(IndexRange r, double *x) {
+    x[0] = (double)r.low, x[1] = (double)r.high, x[2] = 0;
+    return r.low < 0 && r.high > 0 ? 3 : 2;
 }
 
-static IndexRange arithmetic(const Op *o, const IndexRange *x) {
-    for (int i = o->kind == OP_WHERE; i < o->n_in; i++)
-        if (!x[i].known) return unknown;
-    switch (o->kind) {
-    case OP_ADD: return from_to(x[0].low + x[1].low, x[0].high + x[1].high);
-    case OP_SUB: return from_to(x[0].low - x[1].high, x[0].high - x[1].low);
-    case OP_MUL: return product(x[0], x[1]);
-    case OP_DIV: // rounded toward zero
-        return x[1].low > 0 ? from_to(least(0, x[0].low), most(0, x[0].high)) : unknown;
-    case OP_NEG: return from_to(-x[0].high, -x[0].low);
-    case OP_MAX: return from_to(most(x[0].low, x[1].low), most(x[0].high, x[1].high));
-    case OP_MIN: return from_to(least(x[0].low, x[1].low), least(x[0].high, x[1].high));
-    case OP_WHERE: return either(x[1], x[2]);
-    case OP_STOP_GRADIENT: return x[0];
-    default: return unknown;
+IndexRange hd_computed_range(OpKind k, const IndexRange *in) {
+    const OpInfo *op = hd_op_info(k);
+    double a[3], b[3] = {0}, low = INFINITY, high = -INFINITY;
+    if (op->traits & TRAIT_PICKS_LATER) return either(in[1], in[2]);
+    if (op->traits & TRAIT_STOPS) return in[0];
+    if (!(op->traits & TRAIT_WHOLE) || !in[0].known || (op->n_in > 1 && !in[1].known)) return unknown;
+    const int n = ends(in[0], a), m = op->n_in > 1 ? ends(in[1], b) : 1;
+    for (int i = 0; i < n * m; i++) {
+        const double y = trunc(hd_eval_elt(k, false, a[i / m], b[i % m], 0)); // a quotient is rounded toward zero
+        if (!isfinite(y)) return unknown;
+        low = fmin(low, y), high = fmax(high, y);
     }
+    return (IndexRange){true, (int64_t)low, (int64_t)high};
 }
 
 static bool may_count(const Type *t) { return t->dtype == TY_I32 || t->dtype == TY_F32; }
 
-static IndexRange range_of(const Op *o, int result, const IndexRange *in) {
+IndexRange hd_result_range(const Op *o, int result, const IndexRange *in) {
     static const struct { OpKind of; RangeRule *rule; } rules[N_OPS] = {
 #define OP(id, mnemonic, n_in, n_out, attrs, fields, doc) [OP_##id] = {.of = OP_##id, fields},
 #define range(x) .rule = range_##x,
 #include "ir/ops.def"
     };
     if (!may_count(o->out[result]->type)) return unknown;
-    if (hd_op_is(o, TRAIT_ELEMENTWISE)) return arithmetic(o, in);
+    if (hd_op_is(o, TRAIT_ELEMENTWISE)) {
+        const IndexRange r = hd_computed_range(o->kind, in);
+        return r.known ? from_to(r.low, r.high) : unknown;
+    }
     return rules[o->kind].rule ? rules[o->kind].rule(o, result, in) : unknown;
 }
 
@@ -117,7 +121,7 @@ static void follow(const Func *f, IndexRange *at, Arena *a) {
         }
         IndexRange *in = HD_NEWN(a, IndexRange, o->n_in + 1);
         for (int i = 0; i < o->n_in; i++) in[i] = at[o->in[i]->id];
-        for (int i = 0; i < o->n_out; i++) at[o->out[i]->id] = range_of(o, i, in);
+        for (int i = 0; i < o->n_out; i++) at[o->out[i]->id] = hd_result_range(o, i, in);
     }
 }
 
@@ -137,19 +141,14 @@ IndexRange *hd_index_ranges(const Module *m, const Func *f, Arena *a) {
 static bool use_of(const Op *o, IndexUse *use) {
     *use = (IndexUse){0};
     if (hd_has(&o->attrs, A_BWD)) return false;
-    switch (o->kind) {
-    case OP_TAKE:
-    case OP_EMBEDDING:
-    case OP_CROSS_ENTROPY:
-        *use = (IndexUse){1, o->kind == OP_TAKE ? -1 : 0, hd_indexed(o) - 1,
-                          hd_has(&o->attrs, A_IGNORE) ? hd_loss_ignored(o) : 0};
-        return hd_indexed(o) > 0;
-    case OP_DISPATCH:
-    case OP_ROUTE:
+    if (hd_has(&o->attrs, A_EXPERTS)) {
         *use = (IndexUse){0, -1, hd_int(&o->attrs, A_EXPERTS, 0) - 1, 0};
         return !o->in[0]->def || o->in[0]->def->kind != OP_OWN_INDEX; // those of other ranks are outside
-    default: return false;
     }
+    const bool takes = o->kind == OP_TAKE;
+    if (!takes && (!hd_op_is(o, TRAIT_LOOKUP | TRAIT_LOSS) || hd_is_backward(o))) return false;
+    *use = (IndexUse){1, takes ? -1 : 0, hd_indexed(o) - 1, hd_has(&o->attrs, A_IGNORE) ? hd_loss_ignored(o) : 0};
+    return hd_indexed(o) > 0;
 }
 
 IndexUses hd_index_uses(const Op *o, Arena *a) {
@@ -173,6 +172,6 @@ static const Value *origin(const Value *v) {
 bool hd_index_proved(const Op *o, const IndexUse *use, const IndexRange *ranges) {
     const IndexRange r = ranges[o->in[use->operand]->id];
     const bool argument = !origin(o->in[use->operand])->def;
-    if (argument && o->kind != OP_DISPATCH && o->kind != OP_ROUTE) return true;
+    if (argument && !hd_has(&o->attrs, A_EXPERTS)) return true;
     return r.known && r.low >= use->low && r.high <= use->high;
 }

@@ -6,8 +6,8 @@ static void list_count(Out *o, int n) {
     else hd_printf(o, "%d", n);
 }
 
-static void list_traits(Out *o, unsigned traits) {
-    static const struct { unsigned bit; const char *text;
+static void list_traits(Out *o, uint64_t traits) {
+    static const struct { uint64_t bit; const char *text;
     } names[] = {
 #define TRAIT(id, text, doc) {TRAIT_##id, text},
 #include "ir/traits.def"

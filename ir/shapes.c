@@ -7,7 +7,7 @@
 // As many operations as one product of all rows: how many rows a group has is known on the device alone.
 static Product grouped(const Op *o) {
     const Type *a = o->in[0]->type, *b = o->in[1]->type;
-    if (o->kind == OP_GROUPED_GRAD)
+    if (hd_is_backward(o))
         return (Product){.batches = 1, .m = hd_type_cols(a), .n = hd_type_cols(b), .k = hd_type_rows(a),
                          .b_k = hd_type_rows(b), .ta = true};
     const bool tb = hd_has(&o->attrs, A_TB);
@@ -88,8 +88,6 @@ int64_t hd_cached_positions(const Op *o) {
     const int64_t cols = hd_type_cols(o->in[2]->type);
     return keys && keys->type && cols ? hd_type_count(keys->type) / cols : 0;
 }
-
-bool hd_is_backward(const Op *o) { return o->kind == OP_ATTENTION_GRAD || o->kind == OP_CROSS_ENTROPY_GRAD; }
 
 int64_t hd_loss_ignored(const Op *o) { return hd_int(&o->attrs, A_IGNORE, -1); }
 
@@ -206,7 +204,7 @@ int64_t hd_rope_columns(const Op *rope) {
 }
 
 ConvShape hd_conv_shape(const Op *o) {
-    const bool grad = o->kind == OP_CONV1D_GRAD;
+    const bool grad = hd_is_backward(o);
     const Type *x = o->in[grad]->type, *taps = o->in[grad + 1]->type;
     ConvShape s = {.grad = grad, .bias = o->n_in > grad + 2, .silu = hd_has(&o->attrs, A_SILU),
                    .reverse = hd_has(&o->attrs, A_REVERSE), .outer = 1, .seq = x->dim[x->rank - 2],

@@ -38,7 +38,15 @@ int64_t hd_cached_positions(const Op *o); // of attention_step: positions of whi
 // conv1d and conv1d_grad: `outer` sequences; runs: of HD_CONV_RUN positions, in all of them; wide: columns of x.
 typedef struct { bool grad, bias, silu, reverse; int64_t outer, seq, dim, taps, runs, wide, start; } ConvShape;
 ConvShape hd_conv_shape(const Op *o);
-bool hd_is_backward(const Op *o); // attention_grad, cross_entropy_grad
+static inline bool hd_casts_to(const Op *o, DType d) { return o->kind == OP_CAST && o->out[0]->type->dtype == d; }
+// The dispatch whose result number `result` v is; NULL: it is none.
+static inline const Op *hd_dispatch_of(const Value *v, int result) {
+    return v->def && v->def->kind == OP_DISPATCH && v->index == result ? v->def : NULL;
+}
+static inline bool hd_is_backward(const Op *o) { return hd_op_is(o, TRAIT_BACKWARD); }
+static inline bool hd_attends(const Op *o) { return hd_op_is(o, TRAIT_ATTENTION) && !hd_is_backward(o); }
+// The gradient of a look-up: it adds rows of one index.
+static inline bool hd_adds_rows(const Op *o) { return hd_op_is(o, TRAIT_LOOKUP) && hd_is_backward(o); }
 Value *hd_loss_weights(const Op *o); // of cross_entropy and cross_entropy_grad, a number a row; NULL: they have none
 int64_t hd_loss_ignored(const Op *o); // the target without a loss; -1, which is none, where no target is ignored
 AttentionShape hd_attention_shape(const Op *o); // of attention and attention_grad

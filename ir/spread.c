@@ -141,7 +141,7 @@ static const char *spread_along(const Spread *s) {
 
 static const char *spread_reduced(const Spread *s) {
     const unsigned axes = hd_reduced_axes(s->o);
-    const bool adds = s->o->kind != OP_REDUCE_MAX;
+    const bool adds = !hd_op_is(s->o, TRAIT_PICKS);
     if (s->in[0] == LAYOUT_SUM && !adds) return say(s, 0, "a maximum needs the complete sum");
     s->out[0] = s->in[0];
     if (!hd_layout_splits(s->in[0])) return NULL;
@@ -257,7 +257,7 @@ static const char *spread_heads(const Spread *s) {
 // By sequences, or by heads: along the last dimension of q, k, v, o and their gradients, along the heads of the lse.
 // Where all heads read one kv head, k and v are whole, and a rank has terms of their gradients.
 static const char *spread_attention(const Spread *s) {
-    const int n = hd_attention_operands(s->o), lse = s->o->kind == OP_ATTENTION_GRAD ? n - 1 : -1, at = s->in[0];
+    const int n = hd_attention_operands(s->o), lse = hd_is_backward(s->o) ? n - 1 : -1, at = s->in[0];
     const int k = hd_keys_operand(s->o);
     const bool packed = hd_has(&s->o->attrs, A_PACKED);
     const bool heads = at == split(2);

@@ -24,7 +24,7 @@ static const struct { OpKind kind; int n_in, in[5], out[4]; } routed[] = {
 
 bool hd_spread_on_rows(OpKind k) {
     for (size_t i = 0; i < sizeof routed / sizeof *routed; i++)
-        if (routed[i].kind == k) return k != OP_DISPATCH && k != OP_ROUTE;
+        if (routed[i].kind == k) return !hd_op_info(k)->chosen;
     return false;
 }
 
@@ -76,7 +76,7 @@ static const char *spread_elements(const Spread *s) {
     for (int i = 0; i < s->o->n_in; i++) {
         const Op *def = s->o->in[i]->def;
         if (s->in[i] == R && s->o->in[i]->type->rank == hd_result_type(s->o, 0)->rank) continue;
-        if (s->in[i] == W && def && def->kind == OP_CONST) continue;
+        if (s->in[i] == W && def && hd_op_is(def, TRAIT_CONSTANT)) continue;
         return say(s, i, "other operands are rows of experts, and every rank has rows of the tokens of all");
     }
     return all_out(s, R);
@@ -94,6 +94,7 @@ static const char *spread_rounded(const Spread *s) {
 // The parts of all ranks are one behind the other, and stay so. Rows stay rows.
 static const char *spread_shape(const Spread *s) {
     const Type *from = s->o->in[0]->type, *to = hd_result_type(s->o, 0);
+    if (s->in[0] == W) return all_out(s, W);
     if (s->in[0] == R && (!to->rank || hd_type_cols(from) != hd_type_cols(to)))
         return say(s, 0, "rows of experts keep their length");
     if (hd_layout_splits(s->in[0]) && (s->in[0] != P || !to->rank || from->dim[0] != to->dim[0]))
@@ -128,11 +129,19 @@ static const char *spread_parameter(const Spread *s) {
     for (int i = 1; hd_op_param(s->o, i); i++)
         if (at != W || hd_layout_at(hd_op_param(s->o, i)->layout, s->axis) != W)
             return "split parameters cannot be merged into one matrix: set train.products = separate";
-    if (s->o->kind == OP_PARAM) return all_out(s, at);
+    if (s->o->n_out) return all_out(s, at);
     if (s->in[0] == at) return NULL;
     return say(s, 0, at == W ? "each rank gives the gradient of its own sequences"
                              : "it is the gradient of the parts that the rank owns");
 }
+
+static const char *spread_copy(const Spread *s) { return all_out(s, s->o->n_in ? s->in[0] : W); }
+
+static const struct { OpKind of; const char *(*rule)(const Spread *); } rules[N_OPS] = {
+#define OP(id, mnemonic, n_in, n_out, attrs, fields, doc) [OP_##id] = {.of = OP_##id, fields},
+#define experts(name) .rule = spread_##name,
+#include "ir/ops.def"
+};
 
 const char *hd_spread_experts(const Op *o, int axis, const int *in, int *out) {
     const Spread s = {o, axis, in, out};
@@ -143,16 +152,12 @@ const char *hd_spread_experts(const Op *o, int axis, const int *in, int *out) {
         if (in[i] != W) other = i;
         rows |= in[i] == R;
     }
-    if (o->kind == OP_PARAM || o->kind == OP_GRAD) return spread_parameter(&s);
-    if (o->kind == OP_OWN_INDEX) return spread_own_index(&s);
+    if (rules[o->kind].rule) return rules[o->kind].rule(&s);
     if (comm) return spread_moved(&s, comm);
     const int row = row_of(&s);
-    const bool routes = o->kind == OP_ROUTE && hd_axes(&o->attrs, A_OVER) >> axis & 1;
+    const bool routes = hd_has(&o->attrs, A_EXPERTS) && hd_axes(&o->attrs, A_OVER) >> axis & 1;
     if (other < 0 && !routes) return all_out(&s, W);
     if (row >= 0) return spread_rows_of_experts(&s, row);
-    if (o->kind == OP_CAST) return spread_rounded(&s);
-    if (o->kind == OP_RESHAPE) return spread_shape(&s);
-    if (o->kind == OP_STORE || o->kind == OP_COPY) return all_out(&s, in[0]);
     if (hd_op_is(o, TRAIT_ELEMENTWISE) && rows) return spread_elements(&s);
     return say(&s, other, hd_internf(o->func->module->cx, "%s computes on the values of one rank only",
                                      hd_op_info(o->kind)->mnemonic));

@@ -1,16 +1,17 @@
 // See ssd.h.
 #include "ir/ssd.h"
 #include "ir/base/ints.h"
+#include "ir/shapes.h"
 
 Value *hd_ssd_starts(const Op *o) { return hd_has(&o->attrs, A_DOCUMENTS) ? o->in[o->n_in - 1] : NULL; }
 
 Value *hd_ssd_skip(const Op *o) {
-    const int at = 5 + (o->kind == OP_SSD_GRAD);
+    const int at = 5 + hd_is_backward(o);
     return o->n_in - hd_has(&o->attrs, A_DOCUMENTS) > at ? o->in[at] : NULL;
 }
 
 SsdShape hd_ssd_shape(const Op *o) {
-    SsdShape s = {.grad = o->kind == OP_SSD_GRAD, .skip = hd_ssd_skip(o), .documents = hd_ssd_starts(o)};
+    SsdShape s = {.grad = hd_is_backward(o), .skip = hd_ssd_skip(o), .documents = hd_ssd_starts(o)};
     const Type *x = o->in[s.grad]->type, *b = o->in[s.grad + 3]->type;
     s.dtype = x->dtype;
     s.batch = x->dim[0], s.seq = x->dim[1], s.heads = x->dim[2], s.size = x->dim[3];

@@ -7,7 +7,7 @@
 #define S (1u << STAGE_SHARDED)
 #define K (1u << STAGE_KERNELS)
 #define P (1u << STAGE_PLAN)
-enum { // in the rows: PURE is TRAIT_PURE
+__extension__ enum { // in the rows: PURE is TRAIT_PURE
 #define TRAIT(id, text, doc) id = TRAIT_##id,
 #include "ir/traits.def"
 };
@@ -218,7 +218,7 @@ int hd_attr_allowed(const char *list, AttrId a) {
 // Aliases and the beginning of a life say something about storage; the return and the ends of capture regions say
 // something about the function.
 bool hd_is_action(const Op *o) {
-    const unsigned none = TRAIT_ALIAS | TRAIT_SOURCE | TRAIT_ORDERS | TRAIT_RETURN | TRAIT_OPENS | TRAIT_CLOSES;
+    const uint64_t none = TRAIT_ALIAS | TRAIT_SOURCE | TRAIT_ORDERS | TRAIT_RETURN | TRAIT_OPENS | TRAIT_CLOSES;
     return !hd_op_is(o, none) && o->kind != OP_BEGIN;
 }
 

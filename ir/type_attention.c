@@ -41,7 +41,7 @@ const char *hd_rule_dropout(Rule *r) {
 static const char *implementation(Rule *r) {
     const Attrs *as = &r->o->attrs;
     const char *impl = hd_word(as, A_IMPL, "generated"), *other = hd_word(as, A_ELSE, "generated");
-    const bool cudnn = !strcmp(impl, "cudnn"), forward = r->o->kind == OP_ATTENTION;
+    const bool cudnn = !strcmp(impl, "cudnn"), forward = !hd_is_backward(r->o);
     const bool own = !strcmp(other, "tensor_cores") || !strcmp(other, "generated") ||
                      (forward && !strcmp(other, "wgmma"));
     if (cudnn && hd_draws(r->o)) return "cudnn draws other numbers: attention with dropout is generated";

@@ -1,5 +1,6 @@
 // The type rules of ssd and of its gradient.
 #include "ir/base/ints.h"
+#include "ir/shapes.h"
 #include "ir/ssd.h"
 #include "ir/type_rules.h"
 
@@ -7,14 +8,14 @@ static DType statistic(DType d) { return d == TY_F64 ? TY_F64 : TY_F32; }
 
 // dt, a and d are of the statistics' type or of that of x.
 static const char *rates(Rule *r, int i, const char *name, int rank, const int64_t *dim) {
-    const DType d = IN(i)->dtype, x = IN(r->o->kind == OP_SSD_GRAD)->dtype;
+    const DType d = IN(i)->dtype, x = IN(hd_is_backward(r->o))->dtype;
     if ((d != statistic(x) && d != x) || IN(i) != hd_type(r->cx, d, rank, dim))
         WRONG("ssd: %s is %s, not %s", name, TEXT(IN(i)), TEXT(hd_type(r->cx, statistic(x), rank, dim)));
     return NULL;
 }
 
 static const char *operands(Rule *r) {
-    const int x = r->o->kind == OP_SSD_GRAD, n = r->o->n_in - hd_has(&r->o->attrs, A_DOCUMENTS) - x;
+    const int x = hd_is_backward(r->o), n = r->o->n_in - hd_has(&r->o->attrs, A_DOCUMENTS) - x;
     const int64_t chunk = hd_int(&r->o->attrs, A_CHUNK, 0);
     if (n != 5 && n != 6)
         WRONG("%s takes %sx, dt, a, b, c, perhaps d%s, not %d operands", hd_op_info(r->o->kind)->mnemonic,

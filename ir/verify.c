@@ -137,7 +137,7 @@ static bool is_table(const Func *k, const Value *v) { // its rows are read by nu
         for (int i = 0; i < o->n_in; i++) {
             if (o->in[i] != v) continue;
             if (hd_operand_class(o, i) == 't' ||
-                ((hd_op_is(o, TRAIT_ALIAS) || o->kind == OP_CAST) && o->n_out && is_table(k, o->out[0])))
+                (hd_op_is(o, TRAIT_CARRIES) && o->n_out && is_table(k, o->out[0])))
                 return true;
         }
     return false;

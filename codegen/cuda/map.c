@@ -30,13 +30,11 @@ static Walk movement(const Op *o) {
     hd_strides(in, stride);
     const Attr *perm = hd_attr(&o->attrs, A_PERM);
     for (int i = 0; i < out->rank; i++) {
-        int from = o->kind == OP_TRANSPOSE   ? (int)perm->ints[i]
-                   : o->kind == OP_BROADCAST ? i - (out->rank - in->rank)
-                                             : i;
-        bool repeated = from < 0 || (o->kind == OP_BROADCAST && in->dim[from] != out->dim[i]);
+        int from = perm ? (int)perm->ints[i] : i - (out->rank - in->rank);
+        bool repeated = from < 0 || in->dim[from] < out->dim[i];
         push(&w, out->dim[i], repeated ? 0 : stride[from]);
     }
-    if (o->kind == OP_SLICE) w.base = hd_int(&o->attrs, A_START, 0) * stride[hd_int(&o->attrs, A_AXIS, 0)];
+    if (hd_has(&o->attrs, A_START)) w.base = hd_int(&o->attrs, A_START, 0) * stride[hd_int(&o->attrs, A_AXIS, 0)];
     return w;
 }
 
@@ -148,7 +146,8 @@ static void map_requantize(Map *m) {
 static void move(Map *m) {
     Walk w = movement(m->o);
     const Type *in = m->o->in[0]->type;
-    if (m->o->kind == OP_TRANSPOSE && in->rank == 2 && w.n == 2 && w.axis[0].stride == 1 && turns_bytes(m, in)) return;
+    const bool turns = hd_has(&m->o->attrs, A_PERM) && in->rank == 2;
+    if (turns && w.n == 2 && w.axis[0].stride == 1 && turns_bytes(m, in)) return;
     int near = -1;
     for (int i = 0; i + 1 < w.n; i++)
         if (w.axis[i].stride == 1) near = i;
@@ -205,7 +204,7 @@ static void map_iota(Map *m) {
 // Adds (or compares) the reduced elements from `first` on, each `step`-th, into acc[v].
 static void put_reduce_loop(Map *m, const Walk *reduced, int v, const char *first, const char *step) {
     const Type *in = m->o->in[0]->type;
-    bool largest = m->o->kind == OP_REDUCE_MAX;
+    bool largest = hd_op_is(m->o, TRAIT_PICKS);
     const char *r = hd_cuda_compute(in->dtype);
     line(m, "%s acc[%d];", r, v);
     line(m, largest ? "for (int j = 0; j < %d; j++) acc[j] = least<%s>();" : "for (int j = 0; j < %d; j++) acc[j] = 0;",
@@ -241,7 +240,7 @@ static void map_reduction(Map *m) {
         line(m, "put<%s, %d>(out + at, y);", hd_cuda_type(out->dtype), v);
         return;
     }
-    bool largest = m->o->kind == OP_REDUCE_MAX;
+    bool largest = hd_op_is(m->o, TRAIT_PICKS);
     signature(m, 256);
     line(m, "const int at = blockIdx.x;");
     put_walk(m, &kept, "i64", "at", "from");

@@ -158,7 +158,7 @@ static void put_sums(Emit *e, const Op *o, const Nest *sum, const int64_t *strid
                      const char *n, int64_t block) {
     Out *c = e->c, index = hd_out(e->a);
     DType d = o->in[0]->type->dtype;
-    bool max = o->kind == OP_REDUCE_MAX;
+    bool max = hd_op_is(o, TRAIT_PICKS);
     hd_printf(c, "        double acc[%lld];\n        for (int64_t c = 0; c < %s; c++) acc[c] = %s;\n", ll(block), n,
               max ? "-(double)INFINITY" : "0");
     hd_printf(&index, "%s + first + c", from);

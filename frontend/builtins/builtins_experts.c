@@ -1,9 +1,6 @@
 // The functions of the language for mixtures of experts.
 #include "frontend/builtins/builtins.h"
-
-static const Op *dispatch_of(const Value *v, int result) { // whose result it is; NULL: of none
-    return v->def && v->def->kind == OP_DISPATCH && v->def->out[result] == v ? v->def : NULL;
-}
+#include "ir/shapes.h"
 
 // The first n results of the op that made v, as a list.
 static Val results(Front *f, Value *v, int n) {
@@ -48,7 +45,7 @@ Val hd_call_one_hot(Front *f, BoundArgs *a) {
 // Of the source of a dispatch, the slots say where each row of x went.
 Val hd_call_take(Front *f, BoundArgs *a) {
     if (!integers(f, a, 1, "take: the index")) return bad;
-    const Op *by = dispatch_of(a->v[1].tensor, 0);
+    const Op *by = hd_dispatch_of(a->v[1].tensor, 0);
     const bool all = by && hd_type_rows(by->out[1]->type) == hd_type_rows(type_at(a, 0));
     Value *in[] = {a->v[0].tensor, a->v[1].tensor, all ? by->out[1] : NULL};
     return tensor(hd_emit(f, a->span, OP_TAKE, 2 + all, in, NULL, NULL));
@@ -102,7 +99,7 @@ Val hd_call_grouped(Front *f, BoundArgs *a) {
 }
 
 Val hd_call_combine(Front *f, BoundArgs *a) {
-    const Op *by = dispatch_of(a->v[1].tensor, 1);
+    const Op *by = hd_dispatch_of(a->v[1].tensor, 1);
     if (!by)
         return hd_front_bad(f, a->nodes[1]->span,
                             "combine needs the slots of a dispatch: let source, slots, counts = dispatch(...)");

@@ -7,7 +7,7 @@
 // 2^24 is an error. A comparison gives f32 of 0 and 1, as one of f32 does; a whole number of any size may be compared
 // with one that is less than 2^24.
 #include "frontend/model/sema.h"
-#include "ir/shapes.h"
+#include "ir/ranges.h"
 #include <math.h>
 
 static const Val bad = {0};
@@ -15,40 +15,22 @@ static const double most = 1 << 24;
 static const Range whole = {-0x1p31, 0x1p31};
 
 static bool within(Range r) { return r.lo >= -most && r.hi <= most; }
-static Range up_to(int64_t n) { return (Range){0, (double)n - 1}; } // 0 to n - 1
+static IndexRange index_range(Range r) {
+    return r.lo <= whole.lo || r.hi >= whole.hi ? (IndexRange){0} : (IndexRange){true, (int64_t)r.lo, (int64_t)r.hi};
+}
+static Range numbers(IndexRange r) { return r.known ? (Range){(double)r.low, (double)r.high} : whole; }
 
 // --- ranges
-
-static Range range_of(const Front *f, const Value *v);
-
-static Range of_concat(const Front *f, const Op *o) {
-    Range all = range_of(f, o->in[0]);
-    for (int i = 1; i < o->n_in; i++) {
-        const Range r = range_of(f, o->in[i]);
-        all = (Range){fmin(all.lo, r.lo), fmax(all.hi, r.hi)};
-    }
-    return all;
-}
 
 // Of an i32 tensor; `whole` where nothing is known, as of an argument of the loss.
 static Range range_of(const Front *f, const Value *v) {
     const int known = hd_ptr_get(&f->range_of, v);
     const Op *o = v->def;
+    IndexRange in[HD_MAX_IN];
     if (known >= 0) return f->ranges.at[known];
-    if (!o) return whole;
-    switch (o->kind) {
-    case OP_IOTA: return up_to(hd_type_cols(v->type));
-    case OP_TOP_K: return up_to(hd_type_cols(o->in[0]->type));
-    case OP_DISPATCH: {
-        const int64_t tokens = hd_type_rows(o->in[0]->type), rows = hd_type_count(o->out[0]->type);
-        const int64_t n[] = {tokens, rows, rows + 1, hd_type_count(o->in[0]->type)};
-        return (Range){v->index == 2 ? 0 : -1, (double)n[v->index] - 1};
-    }
-    case OP_DOCUMENTS: return up_to(hd_type_cols(v->type));
-    case OP_RESHAPE: case OP_BROADCAST: case OP_TRANSPOSE: case OP_SLICE: return range_of(f, o->in[0]);
-    case OP_CONCAT: return of_concat(f, o);
-    default: return whole;
-    }
+    for (int i = 0; o && i < o->n_in; i++)
+        in[i] = o->in[i]->type->dtype == TY_I32 ? index_range(range_of(f, o->in[i])) : (IndexRange){0};
+    return o ? numbers(hd_result_range(o, v->index, in)) : whole;
 }
 
 static void say(Front *f, const Value *v, Range r) {
@@ -56,28 +38,11 @@ static void say(Front *f, const Value *v, Range r) {
     hd_push(f->arena, &f->ranges, r);
 }
 
-static Range corners(double a, double b, double c, double d) {
-    return (Range){fmin(fmin(a, b), fmin(c, d)), fmax(fmax(a, b), fmax(c, d))};
-}
-
 // The range of what an op makes of operands with these; false: whole numbers do not have the op.
 static bool result_of(OpKind k, const Range *r, Range *out) {
-    const Range a = r[0], b = r[1];
-    const double size = fmax(fabs(a.lo), fabs(a.hi));
-    switch (k) {
-    case OP_ADD: *out = (Range){a.lo + b.lo, a.hi + b.hi}; break;
-    case OP_SUB: *out = (Range){a.lo - b.hi, a.hi - b.lo}; break;
-    case OP_MUL: *out = corners(a.lo * b.lo, a.lo * b.hi, a.hi * b.lo, a.hi * b.hi); break;
-    case OP_DIV: *out = corners(trunc(a.lo / b.lo), trunc(a.lo / b.hi), trunc(a.hi / b.lo), trunc(a.hi / b.hi)); break;
-    case OP_MAX: *out = (Range){fmax(a.lo, b.lo), fmax(a.hi, b.hi)}; break;
-    case OP_MIN: *out = (Range){fmin(a.lo, b.lo), fmin(a.hi, b.hi)}; break;
-    case OP_NEG: *out = (Range){-a.hi, -a.lo}; break;
-    case OP_ABS: *out = (Range){0, size}; break;
-    case OP_SIGN: *out = (Range){-1, 1}; break;
-    case OP_WHERE: *out = (Range){fmin(b.lo, r[2].lo), fmax(b.hi, r[2].hi)}; break;
-    default: return false;
-    }
-    return true;
+    const IndexRange in[] = {index_range(r[0]), index_range(r[1]), index_range(r[2])};
+    *out = numbers(hd_computed_range(k, in));
+    return hd_op_info(k)->traits & (TRAIT_WHOLE | TRAIT_PICKS_LATER);
 }
 
 // --- ops
@@ -130,20 +95,21 @@ static Val made(Front *f, Value *v, Range r) {
 
 Val hd_emit_integers(Front *f, Span s, OpKind k, int n, const Val *args) {
     const char *what = hd_op_info(k)->mnemonic;
+    const bool picks = hd_op_info(k)->traits & TRAIT_PICKS_LATER; // by a condition
     Value *x[3] = {NULL};
     Range r[3] = {whole, whole, whole}, out;
     if (!compares(k) && !result_of(k, r, &out))
         return hd_front_bad(f, s, "%s of whole numbers (i32): they have + - * / %%, min, max, neg, abs, sign, where "
                                   "and comparisons; float(x) makes f32 of them", what);
     for (int i = 0; i < n; i++)
-        if (!operand(f, s, what, k == OP_WHERE && !i, args[i], &x[i], &r[i])) return bad;
+        if (!operand(f, s, what, picks && !i, args[i], &x[i], &r[i])) return bad;
     if (compares(k)) {
         const bool exact = fabs(r[0].lo) < most ? fabs(r[0].hi) < most : false;
         if (!exact && !(fabs(r[1].lo) < most && fabs(r[1].hi) < most)) too_large(f, s, what, whole);
         else if ((x[0] = hd_emit(f, s, k, n, x, NULL, NULL))) return (Val){.kind = VAL_TENSOR, .tensor = x[0]};
         return bad;
     }
-    for (int i = k == OP_WHERE; i < n; i++)
+    for (int i = picks; i < n; i++)
         if (!within(r[i])) return too_large(f, s, what, r[i]), bad;
     if (k == OP_DIV && !may_divide(f, s, r[1])) return bad;
     result_of(k, r, &out);

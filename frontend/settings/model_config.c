@@ -13,7 +13,7 @@ static int64_t model_flops(Front *f) {
     bool *trained = HD_NEWN(f->scratch, bool, f->func->n_values + 1); // by value: a trained parameter reaches it
     double all = 0, flops, bytes;
     for (const Op *o = f->func->first; o; o = o->next) {
-        const Symbol *p = o->kind == OP_PARAM ? hd_op_param(o, 0) : NULL;
+        const Symbol *p = hd_param_read(o, 0);
         int reached = 0;
         for (int i = 0; i < o->n_in; i++) reached += trained[o->in[i]->id];
         for (int i = 0; i < o->n_out; i++) trained[o->out[i]->id] = reached || (p && !hd_has(&p->attrs, A_FROZEN));

@@ -202,7 +202,7 @@ static void run_element(const Updating *u, int64_t i, const Op *end) {
         double x[3] = {0};
         for (int k = 0; k < o->n_in; k++) x[k] = v[o->in[k]->id];
         v[o->out[0]->id] =
-            o->kind == OP_CONST           ? round32(e, hd_float(&o->attrs, A_VALUE, 0))
+            hd_op_is(o, TRAIT_CONSTANT)   ? round32(e, hd_float(&o->attrs, A_VALUE, 0))
             : o->kind == OP_ORTHOGONALIZE ? u->turned[i]
                                           : hd_eval_elt(o->kind, e->mode == EVAL_ROUNDED, x[0], x[1], x[2]);
     }

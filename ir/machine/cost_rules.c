@@ -46,8 +46,8 @@ static double update_flops(const Op *o) {
     double n = 0;
     for (const Op *b = k ? k->first : NULL; b; b = b->next) {
         bool varies = false;
-        for (int i = 0; i < b->n_in; i++) varies |= !b->in[i]->def || b->in[i]->def->kind != OP_CONST;
-        n += varies && b->kind != OP_RETURN;
+        for (int i = 0; i < b->n_in; i++) varies |= !b->in[i]->def || !hd_op_is(b->in[i]->def, TRAIT_CONSTANT);
+        n += varies && !hd_op_is(b, TRAIT_RETURN);
     }
     return n * (double)hd_type_count(hd_named(o, A_MASTER_WEIGHTS)->type);
 }

@@ -201,7 +201,7 @@ static bool does_nothing(const Op *o) {
 
 // The time of ops of a kind of work: the first row with a trait of the op.
 typedef struct {
-    unsigned trait;
+    uint64_t trait;
     double (*seconds)(const DeviceModel *d, const Op *o, double flops, double bytes);
     double (*picojoules)(const DeviceModel *d, const Op *o, double flops, double bytes);
     DType (*multiplied)(const Op *o); // the type of what tensor cores multiply; NULL: they do not work

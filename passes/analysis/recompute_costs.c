@@ -30,8 +30,7 @@ bool hd_recompute_possible(const Op *o) {
 bool hd_recompute_cheap(const Op *o) {
     if (is_pointwise(o) || hd_op_is(o, TRAIT_ALIAS)) return true;
     const Op *part_of = o->kind == OP_SLICE ? o->in[0]->def : NULL;
-    if (part_of && part_of->kind == OP_CONV1D) return true;
-    return o->kind == OP_RMS_NORM || o->kind == OP_LAYER_NORM || o->kind == OP_ROPE || o->kind == OP_CONV1D;
+    return hd_op_is(o, TRAIT_LIGHT) || (part_of && hd_op_is(part_of, TRAIT_CONVOLUTION));
 }
 
 // Whether an op that is no row kernel reads a result in the backward pass.
@@ -60,7 +59,7 @@ static const bool *find_storage(const Func *f, Arena *a) {
     bool *storage = HD_NEWN(a, bool, f->n_ops + 1);
     for (const Op *o = f->first; o; o = o->next) {
         const Op *def = o->n_in ? o->in[0]->def : NULL;
-        storage[o->id] = !o->n_in || ((o->kind == OP_CAST || hd_op_is(o, TRAIT_ALIAS)) && (!def || storage[def->id]));
+        storage[o->id] = !o->n_in || (hd_op_is(o, TRAIT_CARRIES) && (!def || storage[def->id]));
     }
     return storage;
 }

@@ -35,6 +35,7 @@
 #include "passes/fsdp/fsdp.h"
 #include "ir/base/ints.h"
 #include "ir/optimizer.h"
+#include "ir/shapes.h"
 #include <string.h>
 
 static bool is_free(const Fsdp *s, const char *name, const char *part) {
@@ -78,8 +79,7 @@ static PtrMap wide_params(Fsdp *s) {
         for (const Op *o = f->first; o; o = o->next)
             for (int i = 0; i < o->n_in; i++) {
                 const Op *def = o->in[i]->def;
-                if (!def || def->kind != OP_PARAM || (o->kind == OP_CAST && o->out[0]->type->dtype == s->compute))
-                    continue;
+                if (!hd_param_read(def, 0) || hd_casts_to(o, s->compute)) continue;
                 for (int k = 0; hd_op_param(def, k); k++)
                     if (s->ranks > 1 || hd_has(&hd_op_param(def, k)->attrs, A_FROZEN))
                     hd_ptr_set(s->cx->scratch, &wide, hd_op_param(def, k), 1);
@@ -93,7 +93,7 @@ static int64_t rows_read(const Uses *uses, const Value *v) {
     int64_t row = 0;
     for (int i = 0; i < uses->count[v->id]; i++) {
         const Op *o = uses->users[v->id][i];
-        const bool stored = o->kind == OP_CAST && v->def->kind == OP_PARAM; // in another type
+        const bool stored = o->kind == OP_CAST && hd_param_read(v->def, 0); // in another type
         const bool rows = o->kind == OP_QUANTIZE && v->type->rank == 2;
         const int64_t is = stored ? rows_read(uses, o->out[0]) : hd_has(&o->attrs, A_BWD) ? 0 :
                            rows ? v->type->dim[1] : -1;
@@ -110,7 +110,7 @@ static PtrMap quantized_params(Fsdp *s) {
         if (f->is_kernel) continue;
         const Uses uses = hd_uses(f, s->cx->scratch);
         for (const Op *o = f->first; o; o = o->next) {
-            const int64_t row = o->kind == OP_PARAM ? rows_read(&uses, o->out[0]) : 0;
+            const int64_t row = hd_param_read(o, 0) ? rows_read(&uses, o->out[0]) : 0;
             for (int k = 0; row && hd_op_param(o, k); k++) {
                 const Symbol *p = hd_op_param(o, k);
                 const bool fits = row > 0 && row <= INT32_MAX && !p->layout && hd_ptr_get(&rows, p) != 0;
@@ -127,7 +127,7 @@ static PtrMap half_gradients(Fsdp *s) {
     if (strcmp(hd_word(s->train, A_GRAD, ""), "bf16")) return half;
     for (Func *f = s->m->funcs; f; f = f->next)
         for (const Op *o = f->is_kernel ? NULL : f->first; o; o = o->next)
-            for (int k = 0; o->kind == OP_GRAD && hd_op_param(o, k); k++) {
+            for (int k = 0; hd_param_added(o, k); k++) {
                 const bool first = hd_ptr_get(&half, hd_op_param(o, k)) < 0;
                 hd_ptr_set(s->cx->scratch, &half, hd_op_param(o, k), first && o->in[0]->type->dtype == TY_BF16);
             }

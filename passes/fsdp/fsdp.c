@@ -70,7 +70,7 @@ static void find_first_uses(Fsdp *s, const Func *f) {
     int at = 0;
     for (const Op *o = f->first; o; o = o->next, at++) {
         const Symbol *p;
-        if (o->kind != OP_PARAM) continue;
+        if (!hd_param_read(o, 0)) continue;
         FsdpBucket *b = hd_fsdp_owner(s, o, &p);
         if (at < b->used) b->used = at;
     }

@@ -89,7 +89,7 @@ static void store_contributions(Grads *g) {
     PtrMap seen = {0};
     VEC(Op *) grads = {0};
     for (Op *o = g->f.f->first; o; o = o->next)
-        if (o->kind == OP_GRAD) hd_push(s->cx->scratch, &grads, o);
+        if (hd_param_added(o, 0)) hd_push(s->cx->scratch, &grads, o);
     for (int i = 0; i < s->buckets.n; i++) {
         FsdpBucket *b = &s->buckets.at[i];
         b->gradient = !is_whole(g, b) ? NULL : s->ranks == 1 ? level(g, b, b->grad) : b->grad;

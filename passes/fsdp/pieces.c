@@ -71,7 +71,7 @@ static void find_runs(Root *r, const Func *micro) {
     bool in_root = false;
     int run = -1;
     for (const Op *o = micro->first; o; o = o->next) {
-        if (o->kind != OP_GRAD || hd_has(&hd_op_param(o, 0)->attrs, A_KERNEL)) continue;
+        if (!hd_param_added(o, 0) || hd_has(&hd_op_param(o, 0)->attrs, A_KERNEL)) continue;
         const bool before = in_root;
         in_root = hd_ptr_get(&r->number, hd_op_param(o, 0)) >= 0;
         run += in_root && !before;

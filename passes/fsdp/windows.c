@@ -52,6 +52,7 @@
 //   ...
 //   %b = view {buffer = @b.next, offset = 0} : bf16[8,8]
 #include "passes/fsdp/fsdp.h"
+#include "ir/shapes.h"
 #include "passes/analysis/redirect.h"
 
 typedef struct {
@@ -94,7 +95,7 @@ typedef struct {
 
 // A cast of a parameter to the dtype in which its weights are stored: the storage replaces the cast.
 static bool is_stored_cast(const FsdpBucket *b, const Op *o) {
-    return o->kind == OP_CAST && b->weights != TY_F32 && o->out[0]->type->dtype == b->weights;
+    return b->weights != TY_F32 && hd_casts_to(o, b->weights);
 }
 
 // --- weights that are always there
@@ -125,7 +126,7 @@ static void params_to_views(Fsdp *s, Func *f) { // of those that are not gathere
     const Symbol *p;
     VEC(Op *) params = {0};
     for (Op *o = f->first; o; o = o->next) {
-        const FsdpBucket *b = o->kind == OP_PARAM ? hd_fsdp_owner(s, o, &p) : NULL;
+        const FsdpBucket *b = hd_param_read(o, 0) ? hd_fsdp_owner(s, o, &p) : NULL;
         if (b && (b->rule || !hd_fsdp_gathers(s, b))) hd_push(s->cx->scratch, &params, o);
     }
     for (int i = 0; i < params.n; i++) param_to_views(s, &uses, params.at[i]);
@@ -185,14 +186,14 @@ static void use(Windows *x, Op *o, int operand, FsdpBucket *b) {
 
 // The result of a param op, reshaped or cast to its stored dtype: not a use yet.
 static bool is_still_weight(const FsdpBucket *b, const Op *o) {
-    return hd_op_is(o, TRAIT_ALIAS) || (o->in[0]->def->kind == OP_PARAM && is_stored_cast(b, o));
+    return hd_op_is(o, TRAIT_ALIAS) || (hd_param_read(o->in[0]->def, 0) && is_stored_cast(b, o));
 }
 
 static void find_windows(Windows *x) {
     for (Op *o = x->f->first; o; o = o->next) {
         const Symbol *p;
         Weight *from = o->n_in ? &x->weights[o->in[0]->id] : NULL;
-        if (o->kind == OP_PARAM) {
+        if (hd_param_read(o, 0)) {
             FsdpBucket *b = hd_fsdp_owner(x->s, o, &p);
             x->weights[o->out[0]->id] = (Weight){.bucket = b, .offset = hd_int(&p->attrs, A_OFFSET, 0), .window = -1};
         } else if (from && from->bucket && is_still_weight(from->bucket, o)) {

@@ -105,7 +105,7 @@ static void pack_attention(Prepare *s, Op *o) {
 
 // --- convolutions
 static void convolve_in_place(Prepare *s, Op *o) {
-    Value **x = &o->in[o->kind == OP_CONV1D_GRAD];
+    Value **x = &o->in[hd_is_backward(o)];
     const Op *part = (*x)->def;
     if (!part || part->kind != OP_SLICE || hd_has(&o->attrs, A_START) ||
         hd_int(&part->attrs, A_AXIS, 0) != (*x)->type->rank - 1)
@@ -280,8 +280,9 @@ static bool is_read_in_parts(const Prepare *s, const Value *v) {
     for (int i = 0; i < s->uses.count[v->id]; i++) {
         const Op *part = s->uses.users[v->id][i];
         RowSpace own;
-        if (part->kind == OP_CONV1D_GRAD && part->in[1] == v && part->in[0] != v) continue;
-        if (part->kind == OP_CONV1D && part->in[0] == v) {
+        const bool convolves = hd_op_is(part, TRAIT_CONVOLUTION), backward = hd_is_backward(part);
+        if (convolves && backward && part->in[1] == v && part->in[0] != v) continue;
+        if (convolves && !backward && part->in[0] == v) {
             covered += hd_type_cols(part->out[0]->type);
             continue;
         }
@@ -341,7 +342,7 @@ void hd_fuse_prepare(Module *m, Func *f, PassCx *cx) {
     for (Op *o = f->first, *next; o; o = next) {
         next = o->next;
         if (hd_op_is(o, TRAIT_LOOKUP)) simplify_lookup(&s, o);
-        if (o->kind == OP_CONV1D || o->kind == OP_CONV1D_GRAD) convolve_in_place(&s, o);
+        if (hd_op_is(o, TRAIT_CONVOLUTION)) convolve_in_place(&s, o);
     }
     remove_dead(&s);
     for (Op *o = f->first, *next; o; o = next) {
@@ -352,7 +353,7 @@ void hd_fuse_prepare(Module *m, Func *f, PassCx *cx) {
     refresh(&s);
     for (Op *o = f->first, *next; o; o = next) {
         next = o->next;
-        if (o->kind == OP_SUM_TO || o->kind == OP_SUM) columns(&s, o);
+        if (hd_op_is(o, TRAIT_ADDS)) columns(&s, o);
         else if (hd_op_is(o, TRAIT_ELEMENTWISE)) unfold_broadcasts(&s, o);
     }
     for (Op *o = f->first; o; o = o->next)

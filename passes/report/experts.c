@@ -3,6 +3,7 @@
 #include "passes/report/facts.h"
 #include "passes/settings.h"
 #include "ir/base/ints.h"
+#include "ir/shapes.h"
 #include <string.h>
 
 // The buffer that a weight is a view of; NULL: it is something else.
@@ -40,14 +41,13 @@ static void add_param(const Module *m, const Symbol *p, Experts *x) {
 
 // --- rows
 
-static bool is_source(const Value *v) { return v->def && v->def->kind == OP_DISPATCH && v->def->out[0] == v; }
 
 // Rows by expert: taken by a dispatch, products of them, and what is computed of each row.
 static void mark_rows(const Func *f, bool *rows) {
     for (const Op *o = f->first; o; o = o->next) {
         const bool ends = o->kind == OP_COMBINE || o->kind == OP_GROUPED_GRAD || hd_op_is(o, TRAIT_COPIES);
         for (int i = 0; i < o->n_out; i++) {
-            bool is = o->kind == OP_GROUPED || (o->kind == OP_TAKE && is_source(o->in[1]));
+            bool is = o->kind == OP_GROUPED || (o->kind == OP_TAKE && hd_dispatch_of(o->in[1], 0));
             for (int k = 0; k < o->n_in; k++)
                 is |= rows[o->in[k]->id] && hd_type_rows(o->in[k]->type) == hd_type_rows(o->out[i]->type);
             rows[o->out[i]->id] = is && !ends && hd_dtype_is_float(o->out[i]->type->dtype);

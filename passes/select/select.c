@@ -146,7 +146,7 @@ static void select_gemv(Select *s, Op *o) {
 }
 
 static bool has_destination(const Op *o) { // a result that may be written straight into a buffer
-    return o->kind == OP_MATMUL || o->kind == OP_BMM || (o->kind == OP_EMBEDDING_GRAD && o->n_out);
+    return o->kind == OP_MATMUL || o->kind == OP_BMM || (hd_adds_rows(o) && o->n_out);
 }
 
 static void select_func(Select *s) {
@@ -157,7 +157,7 @@ static void select_func(Select *s) {
         if (!has_destination(o)) continue;
         // The only reader may go with it, but for one that is selected itself.
         if (next && !has_destination(next) && only_user(s, o->out[0]) == next) next = next->next;
-        if (o->kind == OP_EMBEDDING_GRAD)
+        if (hd_adds_rows(o))
             select_embedding_grad(s, o);
         else
             select_product(s, o);

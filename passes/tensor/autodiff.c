@@ -32,7 +32,7 @@ static Value *fit(Autodiff *d, Value *dv, const Type *t) {
 void hd_grad_add(Autodiff *d, Value *v, Value *contribution) {
     if (!hd_grad_wanted(d, v)) return;
     Value *dv = fit(d, contribution, v->type), **sum = &d->grad[v->id];
-    if (v->def->kind == OP_PARAM) {
+    if (hd_param_read(v->def, 0)) {
         Attrs as = {0};
         const Attr *also = hd_attr(&v->def->attrs, A_ALSO);
         hd_set_word(d->b.f->module->cx, &as, A_PARAM, hd_word(&v->def->attrs, A_PARAM, ""));
@@ -96,7 +96,7 @@ static bool is_trained(const Symbol *param) {
 
 static void find_active(Autodiff *d, const Func *f) {
     for (const Op *o = f->first; o; o = o->next) {
-        bool active = o->kind == OP_PARAM && is_trained(hd_op_param(o, 0));
+        bool active = hd_param_read(o, 0) && is_trained(hd_op_param(o, 0));
         for (int i = 0; i < o->n_in; i++) active |= d->active[o->in[i]->id];
         for (int i = 0; i < o->n_out; i++)
             d->active[o->out[i]->id] =
@@ -181,14 +181,14 @@ static void fuse_loss(Op *forward, Op *grad, Arena *scratch) {
 }
 
 static bool same_loss(const Op *o, const Op *grad) {
-    return grad->kind == OP_CROSS_ENTROPY_GRAD && grad->in[0] == o->in[0] && grad->in[1] == o->in[1] &&
+    return hd_op_is(grad, TRAIT_LOSS) && hd_is_backward(grad) && grad->in[0] == o->in[0] && grad->in[1] == o->in[1] &&
            hd_loss_weights(grad) == hd_loss_weights(o) && hd_loss_ignored(grad) == hd_loss_ignored(o);
 }
 
 static void fuse_losses(Func *f, Arena *scratch) {
     for (Op *o = f->first, *next; o; o = next) {
         next = o->next;
-        if (o->kind != OP_CROSS_ENTROPY) continue;
+        if (!hd_op_is(o, TRAIT_LOSS) || hd_is_backward(o)) continue;
         Op *grad = o->next;
         while (grad && !same_loss(o, grad)) grad = grad->next;
         if (grad) fuse_loss(o, grad, scratch);
@@ -273,8 +273,8 @@ static bool check_parameters(const Module *m, const Func *micro, Arena *scratch)
     bool *found = HD_NEWN(scratch, bool, m->n_symbols + 1), ok = true; // by symbol id
     bool *read = HD_NEWN(scratch, bool, m->n_symbols + 1);
     for (const Op *o = micro->first; o; o = o->next) {
-        for (int i = 0; o->kind == OP_GRAD && hd_op_param(o, i); i++) found[hd_op_param(o, i)->id] = true;
-        for (int i = 0; o->kind == OP_PARAM && hd_op_param(o, i); i++) read[hd_op_param(o, i)->id] = true;
+        for (int i = 0; hd_param_added(o, i); i++) found[hd_op_param(o, i)->id] = true;
+        for (int i = 0; hd_param_read(o, i); i++) read[hd_op_param(o, i)->id] = true;
     }
     for (const Symbol *s = m->symbols; s; s = s->next) {
         if (s->kind != SYM_PARAM || found[s->id] || (read[s->id] && hd_has(&s->attrs, A_FROZEN))) continue;
@@ -397,7 +397,7 @@ static void set_fingerprint(Module *m, Func *loss, Arena *a) {
 static void drop_totals(Func *f) {
     for (Op *o = f->first, *next; o; o = next) {
         next = o->next;
-        if (o->kind == OP_GRAD) hd_erase(o);
+        if (hd_param_added(o, 0)) hd_erase(o);
     }
 }
 

@@ -50,19 +50,46 @@ static bool is_rows(const Type *t, int at) {
     return t->rank > 1 && at == dimension(t->rank - 2) && hd_type_rows(t) == t->dim[t->rank - 2];
 }
 
-// Attention of each token over itself and those before it; NULL: it is, else why not.
-static const char *spread_attention(const Op *o, const int *in, int *out) {
+// Of ops of which a token does not just have its part: true, and what it has in `out`, or why it cannot. False: the op
+// is like others.
+static bool parts_attention(const Decode *d HD_UNUSED, const Op *o, const int *in, int *out, const char **why) {
+    *why = hd_has(&o->attrs, A_CAUSAL) ? NULL : "is not causal"; // over itself and those before it
+    if (hd_has(&o->attrs, A_DOCUMENTS)) *why = "looks at documents";
+    if (hd_has(&o->attrs, A_P)) *why = "has dropout";
+    if (hd_attention_sink(o) && in[hd_attention_sink_at(o)] != LAYOUT_WHOLE) *why = "has a sink of positions";
     const int n = hd_attention_operands(o);
-    if (!hd_has(&o->attrs, A_CAUSAL)) return "is not causal";
-    if (hd_has(&o->attrs, A_DOCUMENTS)) return "looks at documents";
-    if (hd_has(&o->attrs, A_P)) return "has dropout";
-    if (hd_attention_sink(o) && in[hd_attention_sink_at(o)] != LAYOUT_WHOLE) return "has a sink of positions";
-    for (int i = 0; i < n; i++)
-        if (n != 3 || in[i] != dimension(1) || o->in[i]->type->dim[0] != 1) return "has operands of another form";
+    for (int i = 0; i < n && !*why; i++)
+        if (n != 3 || in[i] != dimension(1) || o->in[i]->type->dim[0] != 1)
+            *why = "has operands of another form";
     out[0] = dimension(1);
     out[1] = ONLY_THERE;
-    return NULL;
+    return true;
 }
+
+static bool parts_rope(const Decode *d HD_UNUSED, const Op *o, const int *in, int *out, const char **why HD_UNUSED) {
+    out[0] = in[0];
+    return o->n_in == 1 && is_rows(o->in[0]->type, in[0]);
+}
+
+static bool parts_iota(const Decode *d, const Op *o, const int *in HD_UNUSED, int *out, const char **why HD_UNUSED) {
+    const Type *t = o->out[0]->type;
+    if (t->rank == 1 && t->dim[0] == d->seq) out[0] = dimension(0);
+    return true;
+}
+
+static Op *token_attention(Decode *d, const Op *o);
+static Op *token_rope(Decode *d, const Op *o);
+static Op *token_iota(Decode *d, const Op *o);
+typedef struct {
+    OpKind of;
+    bool (*parts)(const Decode *, const Op *, const int *, int *, const char **);
+    Op *(*of_token)(Decode *, const Op *);
+} TokenRule;
+static const TokenRule rules[N_OPS] = {
+#define OP(id, mnemonic, n_in, n_out, attrs, fields, doc) [OP_##id] = {.of = OP_##id, fields},
+#define token(name) .parts = parts_##name, .of_token = token_##name,
+#include "ir/ops.def"
+};
 
 // Pointwise work of values that tokens have parts of and of a table whose rows are positions: along which dimension of
 // the table; -1: it is no such table.
@@ -89,15 +116,12 @@ static const char *spread(const Decode *d, const Op *o, int *out) {
         if (in[i] == ONLY_THERE) return "reads what attention knows of all tokens";
     }
     for (int i = 0; i < o->n_out; i++) out[i] = LAYOUT_WHOLE;
-    if (o->kind == OP_IOTA && o->out[0]->type->rank == 1 && o->out[0]->type->dim[0] == d->seq) out[0] = dimension(0);
-    if (whole && o->kind != OP_RETURN) return NULL;
-    if (o->kind == OP_ATTENTION) return spread_attention(o, in, out);
-    if (o->kind == OP_RETURN)
+    const TokenRule *own = &rules[o->kind];
+    const char *why = NULL;
+    if (own->parts && (!whole || !o->n_in) && own->parts(d, o, in, out, &why)) return why;
+    if (whole && !hd_op_is(o, TRAIT_RETURN)) return NULL;
+    if (hd_op_is(o, TRAIT_RETURN))
         return o->n_in == 1 && is_rows(o->in[0]->type, in[0]) ? NULL : "does not return a row for each token";
-    if (o->kind == OP_ROPE && o->n_in == 1 && is_rows(o->in[0]->type, in[0])) {
-        out[0] = in[0];
-        return NULL;
-    }
     int taken[HD_MAX_IN];
     for (int i = 0; i < o->n_in; i++) {
         const int k = table_dimension(d, o, in, i);
@@ -134,7 +158,7 @@ static const char *add_cache(Decode *d, const Op *o, const char *what, const Typ
     return s->name;
 }
 
-static Op *attention_step(Decode *d, const Op *o) {
+static Op *token_attention(Decode *d, const Op *o) {
     static const AttrId same[] = {A_HEADS, A_KV_HEADS, A_WINDOW, A_SCALE, A_SOFTCAP, A_SINK};
     const Value *sink = hd_attention_sink(o);
     Value *in[] = {d->now[o->in[0]->id], d->position, d->now[o->in[1]->id], d->now[o->in[2]->id],
@@ -148,15 +172,15 @@ static Op *attention_step(Decode *d, const Op *o) {
     return now;
 }
 
-static Op *at_position(Decode *d, const Op *o) { // of rope
+static Op *token_rope(Decode *d, const Op *o) { // at its position
     Value *in[] = {d->now[o->in[0]->id], d->position};
     Op *now = hd_op_new(d->to, OP_ROPE, 2, in);
     now->attrs = hd_attrs_copy(d->m->cx, &o->attrs);
     return now;
 }
 
-// iota: the number of this position, in the type of the numbers.
-static Op *position_of(Decode *d, const Op *o) {
+// The number of this position, in the type of the numbers.
+static Op *token_iota(Decode *d, const Op *o) {
     Builder b = {.f = d->to, .loc = o->loc, .span = o->span};
     const DType t = o->out[0]->type->dtype;
     Attrs as = {0};
@@ -205,16 +229,15 @@ static void drop_unread(Decode *d, Arena *scratch) { // tables of which a row is
 // Adds what a token does for an op; false: the op's rule has other results than `spread` says.
 static bool add(Decode *d, const Op *o) {
     const bool parts = o->n_out && hd_layout_splits(d->at[o->out[0]->id]);
-    Op *now = parts && o->kind == OP_ATTENTION ? attention_step(d, o) :
-              parts && o->kind == OP_ROPE      ? at_position(d, o) :
-              parts && o->kind == OP_IOTA      ? position_of(d, o) : copy_of(d, o);
+    Op *now = parts && rules[o->kind].of_token ? rules[o->kind].of_token(d, o) : copy_of(d, o);
     const Type *types[HD_MAX_OUT];
-    const int n = o->kind == OP_ATTENTION ? 1 : o->n_out;
+    int n = o->n_out;
+    while (n && d->at[o->out[n - 1]->id] == ONLY_THERE) n--;
     for (int i = 0; i < n; i++) types[i] = part_of(d, o->out[i]->type, d->at[o->out[i]->id]);
     now->loc = o->loc;
     now->span = o->span;
     hd_append(d->to, now);
-    if (o->kind != OP_RETURN && hd_infer(now, hd_op_is(now, TRAIT_EXPLICIT) ? n : 0, types)) return false;
+    if (!hd_op_is(o, TRAIT_RETURN) && hd_infer(now, hd_op_is(now, TRAIT_EXPLICIT) ? n : 0, types)) return false;
     for (int i = 0; i < n; i++) {
         if (now->out[i]->type != types[i]) return false;
         d->now[o->out[i]->id] = now->out[i];

@@ -152,8 +152,8 @@ static Value *choices(Partition *p, Op *o, int64_t experts) {
 // The parameter that weights are, perhaps rounded or in another shape; NULL: something else.
 static const Symbol *param_of(const Value *v) {
     const Op *o = v->def;
-    while (o && (o->kind == OP_CAST || hd_op_is(o, TRAIT_ALIAS)) && o->n_in) o = o->in[0]->def;
-    return o && o->kind == OP_PARAM ? hd_named(o, A_PARAM) : NULL;
+    while (o && hd_op_is(o, TRAIT_CARRIES)) o = o->in[0]->def;
+    return hd_param_read(o, 0);
 }
 
 // Marks the dispatch whose rows meet weights that ranks own. false after an error.
@@ -161,8 +161,8 @@ static bool mark_dispatch(Partition *p, const Op *o, bool *routes) {
     const Symbol *w = o->kind == OP_GROUPED ? param_of(o->in[1]) : NULL;
     if (!w || hd_layout_at(w->layout, p->axis) == LAYOUT_WHOLE) return true;
     const char *path = o->loc.path ? o->loc.path : "the model", *axis = hd_axis_name(p->axis);
-    const Op *from = o->in[2]->def;
-    if (!from || from->kind != OP_DISPATCH || o->in[2] != from->out[2])
+    const Op *from = hd_dispatch_of(o->in[2], 2);
+    if (!from)
         return hd_error(p->m->cx, o->span, "grouped of %s multiplies @%s, which is split over %s: its counts must be "
                         "those of a dispatch, which says what rows other ranks send", path, w->name, axis);
     routes[from->out[2]->id] = true;

@@ -245,7 +245,7 @@ static void forward_product(Fp8 *s, Op *o) {
 
 static bool of_parameter(const Fp8 *s, const Value *v) {
     bool grad = false;
-    for (int i = 0; i < s->uses.count[v->id]; i++) grad |= s->uses.users[v->id][i]->kind == OP_GRAD;
+    for (int i = 0; i < s->uses.count[v->id]; i++) grad |= hd_param_added(s->uses.users[v->id][i], 0) != NULL;
     return grad;
 }
 

@@ -143,7 +143,7 @@ static Value *chunk_casts(Chunks *c, Value *v, int which) {
 
 static bool only_grads(const Chunks *c, const Value *v) {
     bool grads = c->s->uses.count[v->id] > 0;
-    for (int i = 0; i < c->s->uses.count[v->id]; i++) grads &= c->s->uses.users[v->id][i]->kind == OP_GRAD;
+    for (int i = 0; i < c->s->uses.count[v->id]; i++) grads &= hd_param_added(c->s->uses.users[v->id][i], 0) != NULL;
     return grads;
 }
 

@@ -5,6 +5,7 @@
 //   %s = sum %e;  %l = mul %s, 0.0005     one of each: 2048
 // f32 and bf16 have exponents for all of that, and take 1.
 #include "passes/tensor/loss_scale.h"
+#include "ir/affine.h"
 #include "ir/mesh.h"
 #include "ir/optimizer.h"
 #include "passes/settings.h"
@@ -14,13 +15,9 @@
 static double passes_on(const Op *o, int i) {
     const Op *other = o->n_in == 2 ? o->in[1 - i]->def : NULL;
     while (other && other->kind == OP_BROADCAST) other = other->in[0]->def;
-    const double constant = other && hd_op_is(other, TRAIT_CONSTANT) ? fabs(hd_float(&other->attrs, A_VALUE, 0)) : 0;
-    switch (o->kind) {
-    case OP_ADD: case OP_SUB: case OP_NEG: case OP_CAST: case OP_RESHAPE: case OP_BROADCAST: case OP_SUM: return 1;
-    case OP_MUL: return constant;
-    case OP_DIV: return i == 0 && constant > 0 ? 1 / constant : 0;
-    default: return 0;
-    }
+    const double constant = other && hd_op_is(other, TRAIT_CONSTANT) ? hd_float(&other->attrs, A_VALUE, 0) : 0;
+    const Affine of = {true, 0, 1}, known = {true, constant, 0};
+    return o->n_in > 2 ? 0 : fabs(hd_affine(o, i ? known : of, i ? of : known).factor);
 }
 
 // The largest factor with which a gradient begins: at the logits of a cross_entropy, and wherever the loss is no longer
@@ -38,7 +35,7 @@ static double largest_start(const Func *f, const bool *active, Arena *scratch) {
             factor[o->in[i]->id] += here * by;
             ends = false;
         }
-        const double rows = o->kind == OP_CROSS_ENTROPY ? (double)hd_type_rows(o->in[0]->type) : 1;
+        const double rows = hd_op_is(o, TRAIT_LOSS) ? (double)hd_type_rows(o->in[0]->type) : 1;
         if (ends && active[o->out[0]->id]) largest = fmax(largest, here / rows);
     }
     return largest;

@@ -14,6 +14,7 @@
 // where three products and two sums round five times, so it is a setting of `train`. The merged products depend on the
 // model alone (hd_bucket_adjoins), so the numbers are the same under every schedule and on every mesh.
 #include "passes/tensor/merge_products.h"
+#include "ir/shapes.h"
 #include "passes/analysis/redirect.h"
 #include "passes/fsdp/bucket_layout.h"
 #include "passes/settings.h"
@@ -27,7 +28,7 @@ static bool read_once(const Merger *g, const Value *v) { return g->uses.count[v-
 static bool is_plain_product(const Merger *g, const Op *o) { // x w' of a weight that nothing else reads
     if (!o || o->kind != OP_MATMUL || o->attrs.n != 1 || !hd_has(&o->attrs, A_TB)) return false;
     const Op *w = o->in[1]->def;
-    return w && w->kind == OP_PARAM && !hd_has(&w->attrs, A_ALSO) && w->out[0]->type->rank == 2 &&
+    return hd_param_read(w, 0) && !hd_has(&w->attrs, A_ALSO) && w->out[0]->type->rank == 2 &&
            read_once(g, w->out[0]);
 }
 
@@ -188,7 +189,7 @@ void hd_merge_products(Module *m, Func *loss, PassCx *cx) {
     g.uses = hd_uses(loss, cx->scratch);
     VEC(Op *) attentions = {0};
     for (Op *o = loss->first; o; o = o->next)
-        if (o->kind == OP_ATTENTION) hd_push(cx->scratch, &attentions, o);
+        if (hd_attends(o)) hd_push(cx->scratch, &attentions, o);
     for (int i = 0; i < attentions.n; i++) {
         Heads h;
         if (find_heads(&g, attentions.at[i], &h)) merge_heads(&g, &h);

@@ -91,7 +91,7 @@ static void lower_param(Lowering *l, Op *o) {
     }
     if (alone) hd_ptr_set(l->scratch, &l->known, param_of(o), l->params.n);
     Op *done = l->uses.count[v->id] == 1 ? l->uses.users[v->id][0] : NULL;
-    if (done && done->kind == OP_CAST && done->out[0]->type->dtype == l->compute) {
+    if (done && hd_casts_to(done, l->compute)) {
         hd_push(l->scratch, &l->params, done->out[0]);
         return;
     }
@@ -129,11 +129,11 @@ static void agree(Lowering *l, Op *o) {
 static bool for_grads_only(const Lowering *l, const Value *v) { // read once, or by `grad` ops alone
     if (v->id >= l->n_before) return false;
     int grads = 0, uses = l->uses.count[v->id];
-    for (int i = 0; i < uses; i++) grads += l->uses.users[v->id][i]->kind == OP_GRAD;
+    for (int i = 0; i < uses; i++) grads += hd_param_added(l->uses.users[v->id][i], 0) != NULL;
     return uses == 1 || uses == grads;
 }
 
-static bool is_sum(const Op *o) { return o->kind == OP_SUM || o->kind == OP_SUM_TO || o->kind == OP_EMBEDDING_GRAD; }
+static bool is_sum(const Op *o) { return hd_op_is(o, TRAIT_ADDS) || hd_adds_rows(o); }
 
 // v in f32 for `at`: made in f32 by the op that computes it, where that is possible and nothing else reads it; else
 // cast.
@@ -158,16 +158,16 @@ static Value *widen(Lowering *l, Op *at, Value *v) {
 // Parameters whose gradient is one contribution are rounded to bf16 once. A look-up may add many rows to one, and
 // logits and their gradients may be made in chunks: those of their tables stay f32.
 static const Op *maker(const Value *v) {
-    while (v->def && v->def->n_in && (hd_op_is(v->def, TRAIT_ALIAS) || v->def->kind == OP_CAST)) v = v->def->in[0];
+    while (v->def && v->def->n_in && hd_op_is(v->def, TRAIT_CARRIES)) v = v->def->in[0];
     return v->def;
 }
 
 static bool one_contribution(const Lowering *l, const Op *grad) {
     const Op *by = maker(grad->in[0]);
-    if (!l->grads || !by || by->kind == OP_EMBEDDING_GRAD) return false;
+    if (!l->grads || !by || hd_adds_rows(by)) return false;
     for (int i = 0; i < by->n_in; i++) {
         const Op *from = maker(by->in[i]);
-        if (from && from->kind == OP_CROSS_ENTROPY_GRAD) return false;
+        if (from && hd_op_is(from, TRAIT_LOSS)) return false;
     }
     for (int i = 0; hd_op_param(grad, i); i++) {
         const Symbol *p = hd_op_param(grad, i);
@@ -179,7 +179,7 @@ static bool one_contribution(const Lowering *l, const Op *grad) {
 static const char *count_contributions(const Module *m, const Func *f, Arena *a) {
     char *n = HD_NEWN(a, char, m->n_symbols + 1);
     for (const Op *o = f->first; o; o = o->next)
-        for (int i = 0; o->kind == OP_GRAD && hd_op_param(o, i); i++)
+        for (int i = 0; hd_param_added(o, i); i++)
             if (n[hd_op_param(o, i)->id] < 2) n[hd_op_param(o, i)->id]++;
     return n;
 }
@@ -197,7 +197,7 @@ static Value *gradient(Lowering *l, Op *o) {
 static void infer_again(Lowering *l, Op *o) {
     const Type *before = o->n_out ? o->out[0]->type : NULL, *declared = NULL;
     if (hd_op_is(o, TRAIT_EXPLICIT)) {
-        if (hd_op_is(o, TRAIT_CONSTANT) || o->kind == OP_IOTA) return; // the ops that read them lower them
+        if (hd_op_is(o, TRAIT_CONSTANT) || !o->n_in) return; // the ops that read them lower them
         declared = before;
         if (!hd_has(&o->attrs, A_OUT)) declared = hd_type_with(l->m->cx, o->in[0]->type->dtype, before);
     }
@@ -222,9 +222,9 @@ static void check_total(Lowering *l, const Op *o) {
 static void lower_op(Lowering *l, Op *o) {
     for (int i = 0; i < o->n_in; i++)
         if (o->in[i]->id < l->n_before && l->now[o->in[i]->id]) o->in[i] = l->now[o->in[i]->id];
-    if (o->kind == OP_PARAM) {
+    if (hd_param_read(o, 0)) {
         lower_param(l, o);
-    } else if (o->kind == OP_GRAD) {
+    } else if (hd_param_added(o, 0)) {
         check_total(l, o);
         o->in[0] = gradient(l, o);
     } else if (hd_op_is(o, TRAIT_RETURN)) {

@@ -35,7 +35,7 @@ typedef struct {
 
 // Weights and constants are storage, not saved values; so are their casts and reshapes.
 static bool is_storage(const Op *o) {
-    if (o->kind == OP_CAST || hd_op_is(o, TRAIT_ALIAS)) return o->in[0]->def && is_storage(o->in[0]->def);
+    if (hd_op_is(o, TRAIT_CARRIES)) return o->in[0]->def && is_storage(o->in[0]->def);
     return o->n_in == 0;
 }
 

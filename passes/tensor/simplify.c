@@ -5,6 +5,7 @@
 //   %t = transpose %w {perm = [1, 0]}
 //   %3 = matmul %2, %t
 // Ops that are no longer used are left for dce.
+#include "ir/affine.h"
 #include "ir/eval/eval.h"
 #include "ir/mesh.h"
 #include "passes/pass.h"
@@ -76,7 +77,7 @@ static Value *skip_inner(Simplifier *s HD_UNUSED, Op *o) {
 static bool has_some_rows(const Value *table) {
     while (table->def && table->def->kind == OP_CAST) table = table->def->in[0];
     const Module *m = table->def ? table->def->func->module : NULL;
-    const Symbol *p = m && table->def->kind == OP_PARAM ? hd_named(table->def, A_PARAM) : NULL;
+    const Symbol *p = hd_param_read(table->def, 0);
     const Attr *over = p ? hd_attr(&p->attrs, A_OVER) : NULL, *dims = p ? hd_attr(&p->attrs, A_DIMS) : NULL;
     if (!over || !dims || hd_has(hd_settings(m, "schedule"), A_SEQUENCE)) return false;
     const Mesh mesh = hd_mesh(m);
@@ -197,15 +198,16 @@ static Value *transpose_product(Simplifier *s, Op *o) {
 static Value *fold(Op *o) {
     double x[3] = {0};
     int per_rank = 0;
+    Affine in[3] = {{0}};
     if (!hd_op_is(o, TRAIT_ELEMENTWISE)) return NULL;
     for (int i = 0; i < o->n_in; i++) {
         if (!is_constant(o->in[i])) return NULL;
         x[i] = constant_of(o->in[i]);
+        in[i] = is_known(o->in[i]) ? (Affine){true, x[i], 0} : (Affine){true, 0, 1};
         per_rank += !is_known(o->in[i]);
     }
-    bool scales = o->kind == OP_MUL || o->kind == OP_NEG || (o->kind == OP_DIV && is_known(o->in[1]));
-    bool adds = o->kind == OP_ADD || o->kind == OP_SUB;
-    if (per_rank && !(per_rank == 1 ? scales : adds)) return NULL;
+    const Affine sum = hd_affine(o, in[0], in[1]);
+    if (per_rank && (!sum.known || sum.constant != 0)) return NULL;
     DType d = o->out[0]->type->dtype;
     Value *v = constant(o, o->out[0]->type, hd_round(d, hd_eval_elt(o->kind, d != TY_F64, x[0], x[1], x[2])));
     if (per_rank) hd_set_flag(o->func->module->cx, &v->def->attrs, A_PER_RANK);

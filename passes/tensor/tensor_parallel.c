@@ -72,11 +72,11 @@ static const Symbol *first_factor(const Partition *p) {
         hd_renumber(f);
         const Symbol **of = HD_NEWN(a, const Symbol *, f->n_values + 1); // by value
         for (const Op *o = f->first; o; o = o->next) {
-            if (o->kind == OP_PARAM) of[o->out[0]->id] = hd_named(o, A_PARAM);
+            if (hd_param_read(o, 0)) of[o->out[0]->id] = hd_op_param(o, 0);
             for (int i = 0; i < o->n_in; i++) {
                 const Symbol *s = of[o->in[i]->id];
                 if (!s) continue;
-                if (o->kind == OP_CAST || hd_op_is(o, TRAIT_ALIAS)) of[o->out[0]->id] = s;
+                if (hd_op_is(o, TRAIT_CARRIES)) of[o->out[0]->id] = s;
                 factor[s->id] |= hd_op_is(o, TRAIT_MATMUL);
                 table[s->id] |= hd_op_is(o, TRAIT_LOOKUP);
             }
@@ -268,9 +268,9 @@ static bool partition_experts(Partition *p) {
 // it. So where its terms are to be added over ranks it comes directly before the next gradient of the same unit.
 // Whether it has moved there.
 static bool comes_later(const Partition *p, Op *o) {
-    if (o->kind != OP_GRAD || hd_layout_at(o->in[0]->layout, p->axis) != LAYOUT_SUM) return false;
+    if (!hd_param_added(o, 0) || hd_layout_at(o->in[0]->layout, p->axis) != LAYOUT_SUM) return false;
     Op *next = o->next;
-    while (next && next->kind != OP_GRAD) next = next->next;
+    while (next && !hd_param_added(next, 0)) next = next->next;
     if (!next || next == o->next) return false;
     const char *of = hd_word(&hd_named(o, A_PARAM)->attrs, A_UNIT, ""),
                *its = hd_word(&hd_named(next, A_PARAM)->attrs, A_UNIT, "");
@@ -307,7 +307,7 @@ static bool partition_func(Partition *p, Func *f) {
 static void warn_of_whole_attention(const Partition *p) {
     for (Func *f = p->m->funcs; f; f = f->next)
         for (const Op *o = f->is_kernel ? NULL : f->first; o; o = o->next) {
-            if (o->kind != OP_ATTENTION || hd_layout_splits(hd_layout_at(o->in[0]->layout, p->axis))) continue;
+            if (!hd_attends(o) || hd_layout_splits(hd_layout_at(o->in[0]->layout, p->axis))) continue;
             hd_warning(p->m->cx, o->span,
                        "every rank along %s computes all %lld heads of the attention of %s: split the weights of q, k "
                        "and v, `[rows over %s, columns]` or `Linear(in, out over %s)`; what packs all three into one "

@@ -116,8 +116,8 @@ static Op *lose(Vocabulary *v, Op *o) {
 static bool of_split_table(const Vocabulary *v, const Value *x) {
     for (const Op *o = x->def->next; o; o = o->next) {
         if (!o->n_in || o->in[0] != x) continue;
-        if (o->kind == OP_GRAD) return hd_layout_at(hd_named(o, A_PARAM)->layout, v->axis) == LAYOUT_SPLIT;
-        if (o->kind == OP_CAST || hd_op_is(o, TRAIT_ALIAS)) return of_split_table(v, o->out[0]);
+        if (hd_param_added(o, 0)) return hd_layout_at(hd_op_param(o, 0)->layout, v->axis) == LAYOUT_SPLIT;
+        if (hd_op_is(o, TRAIT_CARRIES)) return of_split_table(v, o->out[0]);
     }
     return false;
 }
@@ -125,7 +125,7 @@ static bool of_split_table(const Vocabulary *v, const Value *x) {
 Op *hd_split_vocabulary(Vocabulary *v, Op *o) {
     if (o->kind == OP_EMBEDDING && layout_of(v, o->in[0]) == LAYOUT_SPLIT && layout_of(v, o->in[1]) == LAYOUT_WHOLE)
         return look_up(v, o);
-    if (o->kind == OP_EMBEDDING_GRAD && layout_of(v, o->in[1]) == LAYOUT_WHOLE && of_split_table(v, o->out[0]))
+    if (hd_adds_rows(o) && layout_of(v, o->in[1]) == LAYOUT_WHOLE && of_split_table(v, o->out[0]))
         return add_rows(v, o);
     if (hd_op_is(o, TRAIT_LOSS) && layout_of(v, o->in[0]) == LAYOUT_SPLIT + o->in[0]->type->rank - 1)
         return lose(v, o);

@@ -28,7 +28,7 @@ static const Op *base_of(const Value *v) { // NULL: an argument
     return v->def;
 }
 
-static bool is_const(const Value *v) { return base_of(v) && base_of(v)->kind == OP_CONST; }
+static bool is_const(const Value *v) { return base_of(v) && hd_op_is(base_of(v), TRAIT_CONSTANT); }
 
 // --- kernels of kind rows
 

@@ -181,7 +181,7 @@ static void run_func(Writes *w, const Func *f, Accesses *list) {
             w->buffer = x->buffer;
             check_write(w);
         }
-        const BucketParts *k = o->kind == OP_UPDATE ? hd_plan_bucket(w->c, hd_named(o, A_MASTER_WEIGHTS)) : NULL;
+        const BucketParts *k = hd_plan_bucket(w->c, hd_named(o, A_MASTER_WEIGHTS));
         if (k) w->updated[k - w->c->buckets] = o;
     }
 }

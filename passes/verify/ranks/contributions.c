@@ -135,9 +135,9 @@ static void find_left(Flow *w) {
     const Func *f;
     for (int i = 0; (f = hd_segment(c->m, c->train, i, NULL)); i++)
         for (const Op *o = f->first; o; o = o->next) {
-            const Symbol *s = hd_named(o, o->kind == OP_UPDATE ? A_MASTER_WEIGHTS : A_INTO);
+            const Symbol *master = hd_named(o, A_MASTER_WEIGHTS), *s = master ? master : hd_named(o, A_INTO);
             const BucketParts *k = hd_plan_bucket(c, s);
-            if (k && o->kind == OP_UPDATE) updated[k->symbol->id] = true;
+            if (k && master) updated[k->symbol->id] = true;
             if (k && hd_gathers(o) && updated[k->symbol->id]) w->left[s->id] = false;
         }
 }

@@ -44,7 +44,7 @@ static uint64_t mix_text(uint64_t h, const char *s) {
 // copies move values, so these do not count.
 static uint64_t term_of(Random *r, const Op *o, int result, const uint64_t *in) {
     static const AttrId apart[] = {A_BWD, A_RECOMPUTED, A_WORKSPACE_BYTES, A_WORKSPACE_AT, A_INPLACE, A_EPILOGUE};
-    if ((o->kind == OP_CAST || hd_op_is(o, TRAIT_ALIAS | TRAIT_COPIES)) && o->n_in) return in[0];
+    if (hd_op_is(o, TRAIT_CARRIES | TRAIT_COPIES) && o->n_in) return in[0];
     const int bias = hd_operand_of(o, ROLE_BIAS);
     uint64_t h = mix((uint64_t)o->kind + 1, (uint64_t)result);
     for (int i = 0; i < o->attrs.n; i++) {

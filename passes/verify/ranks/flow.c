@@ -338,15 +338,16 @@ static bool is_kept_apart(const Flow *w, const Symbol *s) {
 static void read_weights(Flow *w, const Op *o, const Value *v) {
     Home home = w->homes[v->id];
     Held *given = home.root ? w->values[home.root->id] : NULL;
-    if (given && given->bucket && o->kind != OP_STORE)
+    const bool stores = o->kind == OP_STORE;
+    if (given && given->bucket && !stores)
         hd_plan_wrong(w->c, o, o->span, "computes with %s, which holds no weights", given->name);
     Held *kept = home.buffer && is_kept_apart(w, home.buffer) ? hd_flow_held(w, home.buffer) : NULL;
-    if (kept && kept->bucket && !(o->kind == OP_STORE && all_of_kind(w, kept, HOLDS_SUM))) {
+    if (kept && kept->bucket && !(stores && all_of_kind(w, kept, HOLDS_SUM))) {
         hd_plan_wrong(w->c, o, o->span, "computes with @%s, which holds no weights", home.buffer->name);
         return;
     }
     Held *h = home.buffer ? hd_flow_held(w, home.buffer) : NULL;
-    if (h && h->bucket && o->kind == OP_STORE && all_of_kind(w, h, HOLDS_SUM))
+    if (h && h->bucket && stores && all_of_kind(w, h, HOLDS_SUM))
         return; // a sum to be added elsewhere: store() checks it
     const int64_t each = h && h->bucket ? hd_elements_each(home.buffer) : 1;
     int64_t lo = h ? home.at / hd_dtype_bytes(home.buffer->type->dtype) * each : 0;
@@ -392,6 +393,21 @@ static void (*const collectives[N_OPS])(Flow *, const Op *) = {
 #include "ir/collectives.def"
 };
 
+void hd_flow_keys(Flow *w HD_UNUSED, const Op *o HD_UNUSED) {} // dropout.c
+
+void hd_flow_begin(Flow *w, const Op *o) {
+    Held *h = hd_flow_held(w, hd_named(o, A_LIFE));
+    if (h) hd_flow_set(w, h, (Holding){.kind = HOLDS_NOTHING, .by = o});
+}
+
+static const struct { OpKind of; void (*rule)(Flow *, const Op *); bool gives; } rules[N_OPS] = {
+#define OP(id, mnemonic, n_in, n_out, attrs, fields, doc) [OP_##id] = {.of = OP_##id, fields},
+#define flow(name, also) .rule = hd_flow_##name, .gives = also,
+#include "ir/ops.def"
+};
+
+static bool gives(const Op *o) { return !rules[o->kind].rule || rules[o->kind].gives; }
+
 static void run_op(Flow *w, const Op *o) {
     w->at = o;
     if (hd_is_alias(o) || hd_op_is(o, TRAIT_SYNC)) return;
@@ -400,21 +416,9 @@ static void run_op(Flow *w, const Op *o) {
         collectives[o->kind](w, o);
         return;
     }
-    switch (o->kind) {
-    case OP_COPY: hd_flow_copy(w, o); return;
-    case OP_DROPOUT_KEYS: return; // dropout.c
-    case OP_UPDATE: hd_flow_update(w, o); return;
-    case OP_GRAD_NORM: case OP_SQUARE_SUMS: hd_flow_norm(w, o); break;
-    case OP_ROOT_SUM: case OP_STEP_SCALARS: hd_flow_scalars(w, o); break;
-    case OP_BEGIN: {
-        Held *h = hd_flow_held(w, hd_named(o, A_LIFE));
-        if (h) hd_flow_set(w, h, (Holding){.kind = HOLDS_NOTHING, .by = o});
-        return;
-    }
-    default: break;
-    }
+    if (rules[o->kind].rule) rules[o->kind].rule(w, o);
     Write x;
-    for (int i = 0; hd_next_write(o, &i, &x);) {
+    for (int i = 0; gives(o) && hd_next_write(o, &i, &x);) {
         if (!hd_type_count(x.type)) continue;
         if (o->kind == OP_ZERO) zero(w, &x);
         else give(w, &x);

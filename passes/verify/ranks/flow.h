@@ -78,6 +78,8 @@ void hd_flow_cut_alike(const Held *h, Held *g); // cuts `g` wherever `h` is cut;
 
 // flow_moves.c
 void hd_flow_copy(Flow *w, const Op *o);
+void hd_flow_keys(Flow *w, const Op *o);    // nothing: dropout.c
+void hd_flow_begin(Flow *w, const Op *o);
 #define COLLECTIVE(id, inverse, moves, sums, fact, name) void hd_flow_##name(Flow *w, const Op *o);
 #include "ir/collectives.def"
 

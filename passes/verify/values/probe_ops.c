@@ -2,6 +2,7 @@
 // results, which are unknown (NaN) until a rule sets them. Sums multiply by the number of elements that they add;
 // other pointwise work computes one element by the op table's meaning. A mixed probe also computes softmax, norms and
 // their gradients. 0 times anything is 0, so a gradient that does not begin here stays 0 through every op.
+#include "ir/shapes.h"
 #include "passes/verify/values/probe.h"
 #include "ir/eval/eval.h"
 #include <math.h>
@@ -69,18 +70,8 @@ static void probe_largest(const Probe *p, const Op *o, const Num *x, Num *y) {
 }
 
 static double elementwise(const Op *o, const double *x) {
-    switch (o->kind) {
-    case OP_RELU_GRAD: case OP_SILU_GRAD: case OP_GELU_GRAD: case OP_GELU_ERF_GRAD:
-        if (x[1] == 0) return 0;
-        break;
-    case OP_MUL:
-        if (x[0] == 0 || x[1] == 0) return 0;
-        break;
-    case OP_DIV:
-        if (x[0] == 0) return 0;
-        break;
-    default: break;
-    }
+    const bool scales = o->kind == OP_MUL || hd_is_backward(o); // by operand 1
+    if ((scales && x[1] == 0) || ((o->kind == OP_MUL || o->kind == OP_DIV) && x[0] == 0)) return 0;
     for (int i = 0; i < o->n_in; i++)
         if (isnan(x[i])) return (double)NAN;
     return hd_eval_elt(o->kind, false, x[0], x[1], x[2]);
@@ -111,10 +102,10 @@ static void probe_softmax(const Probe *p, const Op *o, const Num *x, Num *y) {
     const Type *t = o->in[0]->type;
     const double cols = (double)hd_type_cols(t);
     Num e;
-    for (int h = 0; h < KINDS; h++) e.of[h] = o->kind == OP_SOFTMAX ? exp(x[0].of[h]) : x[0].of[h] * x[1].of[h];
+    for (int h = 0; h < KINDS; h++) e.of[h] = !hd_is_backward(o) ? exp(x[0].of[h]) : x[0].of[h] * x[1].of[h];
     const double sum = cols * row_mean(t, e);
     for (int h = 0; h < KINDS; h++)
-        y[0].of[h] = o->kind == OP_SOFTMAX ? e.of[h] / sum : x[1].of[h] * (x[0].of[h] - sum);
+        y[0].of[h] = !hd_is_backward(o) ? e.of[h] / sum : x[1].of[h] * (x[0].of[h] - sum);
 }
 
 static void probe_logsumexp(const Probe *p, const Op *o, const Num *x, Num *y) {
@@ -127,7 +118,7 @@ static void probe_logsumexp(const Probe *p, const Op *o, const Num *x, Num *y) {
 
 static void probe_norm(const Probe *p, const Op *o, const Num *x, Num *y) {
     if (!follows(p, o)) return;
-    const bool layer = o->kind == OP_LAYER_NORM;
+    const bool layer = o->n_out == 3; // with a mean
     const Type *t = o->in[0]->type;
     const double mean = layer ? row_mean(t, x[0]) : 0;
     Num from, square;
@@ -144,7 +135,7 @@ static void probe_norm(const Probe *p, const Op *o, const Num *x, Num *y) {
 static void probe_norm_grad(const Probe *p, const Op *o, const Num *x, Num *y) {
     probe_linear(p, o, x, y);
     if (!follows(p, o) || is_zero(x[0])) return;
-    const bool layer = o->kind == OP_LAYER_NORM_GRAD;
+    const bool layer = o->n_out == 3; // with a mean
     const Type *t = o->in[0]->type;
     const double mean = layer ? x[3].of[0] : 0, r = x[layer ? 4 : 3].of[0];
     const double rows = (double)(hd_type_count(t) / hd_type_cols(t));

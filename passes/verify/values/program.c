@@ -394,9 +394,10 @@ static void compare_update(Compare *x) {
 
 static void compare_scalars(Compare *x, const Func *f) {
     for (const Op *o = f->first; o; o = o->next) {
-        const Op *def = o->kind == OP_UPDATE ? o->in[0]->def : NULL;
+        if (o->kind != OP_UPDATE) continue;
+        const Op *def = o->in[0]->def;
         while (def && hd_op_is(def, TRAIT_ALIAS)) def = def->in[0]->def;
-        if (o->kind == OP_UPDATE && (!def || def->kind != OP_STEP_SCALARS))
+        if (!def || def->kind != OP_STEP_SCALARS)
             other_program(x, o, o->span, "takes numbers of the step that step_scalars has not made", true);
     }
 }

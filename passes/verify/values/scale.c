@@ -5,6 +5,8 @@
 // the two, as with rows that a router chooses, their terms do (program.c). A plan that a probe refutes is wrong unless
 // the values of the plan are proved (program.c). Where one number a value is not enough, as after a softmax or a norm,
 // the probe is mixed. The report lists what cannot be followed even then, such as attention.
+#include "ir/affine.h"
+#include "ir/shapes.h"
 #include "passes/settings.h"
 #include "passes/verify/values/probe.h"
 #include <math.h>
@@ -17,28 +19,6 @@ typedef struct KeptLoss { // in a probe
     int n;
     struct KeptLoss *rows; // the same in a mixed probe; NULL: not followed, or not needed
 } KeptLoss;
-typedef struct { bool known; double constant, factor; } Affine;
-
-static Affine affine_op(const Op *o, Affine a, Affine b) {
-    Affine no = {0};
-    if (!a.known || (o->n_in > 1 && !b.known)) return no;
-    switch (o->kind) {
-    case OP_CAST: case OP_RESHAPE: case OP_BROADCAST: return a;
-    case OP_SUM: { // of each element
-        int64_t n = hd_type_count(o->out[0]->type);
-        return (Affine){n > 0, n ? a.constant * (double)(hd_type_count(o->in[0]->type) / n) : 0, a.factor};
-    }
-    case OP_NEG: return (Affine){true, -a.constant, -a.factor};
-    case OP_ADD: return (Affine){true, a.constant + b.constant, a.factor + b.factor};
-    case OP_SUB: return (Affine){true, a.constant - b.constant, a.factor - b.factor};
-    case OP_MUL:
-        if (a.factor != 0 && b.factor != 0) return no;
-        return (Affine){true, a.constant * b.constant, a.factor * b.constant + b.factor * a.constant};
-    case OP_DIV:
-        return b.factor != 0 || b.constant == 0 ? no : (Affine){true, a.constant / b.constant, a.factor / b.constant};
-    default: return no;
-    }
-}
 
 // The result of a kernel as a function of its argument `of`; unknown when it depends on another or is not affine.
 static Affine kernel_result(PlanCheck *c, const Func *k, int result, int of) {
@@ -50,7 +30,7 @@ static Affine kernel_result(PlanCheck *c, const Func *k, int result, int of) {
         if (o->n_out != 1) continue;
         if (hd_op_is(o, TRAIT_CONSTANT)) at[o->out[0]->id] = (Affine){true, hd_float(&o->attrs, A_VALUE, 0), 0};
         else if (o->n_in == 1 || o->n_in == 2)
-            at[o->out[0]->id] = affine_op(o, at[o->in[0]->id], at[o->in[o->n_in - 1]->id]);
+            at[o->out[0]->id] = hd_affine(o, at[o->in[0]->id], at[o->in[o->n_in - 1]->id]);
     }
     return at[ret->in[result]->id];
 }
@@ -128,7 +108,7 @@ static Scales find_ops(PlanCheck *c, const Func *f, const Symbol *step, bool mix
     Scales s = {.c = c, .p = hd_probe(c, f, mixed), .steps = MOST_STEPS};
     for (const Op *o = f->first; o; o = o->next) {
         Write w = {.op = o};
-        if (o->kind == OP_CROSS_ENTROPY_GRAD) hd_push(c->a, &s.gradients, w);
+        if (hd_op_is(o, TRAIT_LOSS) && hd_is_backward(o)) hd_push(c->a, &s.gradients, w);
         for (int i = 0; hd_next_write(o, &i, &w);) {
             const int number = w.value ? hd_step_keeps(step, w.buffer) : -1;
             if (number > 0) continue; // a further result has no gradient; what it is, program.c proves

@@ -47,14 +47,14 @@ static void check_steps(PlanCheck *c, const Attrs *train) {
 // The history is where the declaration says: both have one, or neither.
 static void check_history(PlanCheck *c, const Op *o) {
     const char *is = hd_word(&o->attrs, A_HISTORY, "nothing"), *said = hd_word(&c->train->attrs, A_HISTORY, "nothing");
-    if (o->kind == OP_STEP_SCALARS && strcmp(is, said) != 0)
+    if (strcmp(is, said) != 0)
         hd_plan_wrong(c, o, o->span, "keeps the history in %s, and step @%s says %s", is, c->train->name, said);
 }
 
 // Steps are counted where the declaration says.
 static void check_counter(PlanCheck *c, const Op *o) {
     const char *counter = hd_word(&c->train->attrs, A_COUNTER, NULL), *counts = hd_word(&o->attrs, A_COUNTER, "");
-    if (counter && o->kind == OP_STEP_SCALARS && strcmp(counts, counter) != 0)
+    if (counter && strcmp(counts, counter) != 0)
         hd_plan_wrong(c, o, o->span, "counts steps in @%s, and step @%s says @%s", counts, c->train->name, counter);
 }
 
@@ -74,11 +74,11 @@ static bool of_group(PlanCheck *c, const Op *o) {
 
 static void check_skips(PlanCheck *c, const Attrs *train, const Op *o) {
     static const AttrId limits[] = {A_SKIP_LOSS_Z, A_SKIP_NORM_Z};
-    for (int i = 0; o->kind == OP_STEP_SCALARS && i < 2; i++)
+    for (int i = 0; i < 2; i++)
         if (hd_float(&o->attrs, limits[i], 0) != hd_float(train, limits[i], 0))
             hd_plan_wrong(c, o, o->span, "has %s = %g, and config @train says %g", hd_attr_info(limits[i])->text,
                           hd_float(&o->attrs, limits[i], 0), hd_float(train, limits[i], 0));
-    if (o->kind == OP_STEP_SCALARS && hd_has(&o->attrs, A_ON_NAN) != hd_has(train, A_ON_NAN))
+    if (hd_has(&o->attrs, A_ON_NAN) != hd_has(train, A_ON_NAN))
         hd_plan_wrong(c, o, o->span, "%s a step whose gradient norm is not finite, and config @train says %s",
                       hd_has(&o->attrs, A_ON_NAN) ? "skips" : "does not skip",
                       hd_has(train, A_ON_NAN) ? "on_nan = skip" : "no on_nan");
@@ -88,8 +88,9 @@ static void check_op(PlanCheck *c, const Attrs *train, const Op *o) {
     static const AttrId scalars[] = {A_CLIP,     A_BETAS,    A_LR,       A_LR_PEAK,  A_LR_FLOOR, A_LR_WARMUP,
                                      A_LR_TOTAL, A_LR_DECAY, A_LR_SHAPE, A_LR_STEPS, A_LR_RATES},
                         update[] = {A_WEIGHT_DECAY};
-    const AttrId *list = o->kind == OP_STEP_SCALARS ? scalars : update;
-    int n = o->kind == OP_STEP_SCALARS ? (int)(sizeof scalars / sizeof *scalars) : o->kind == OP_UPDATE ? 1 : 0;
+    const bool counts = o->kind == OP_STEP_SCALARS;
+    const AttrId *list = counts ? scalars : update;
+    const int n = counts ? (int)(sizeof scalars / sizeof *scalars) : o->kind == OP_UPDATE;
     for (int i = 0; i < n; i++) {
         const Attr *said = hd_attr(train, list[i]), *mine = hd_attr(&o->attrs, list[i]);
         const char *is = text_of(c, mine), *should = text_of(c, said);
@@ -138,8 +139,9 @@ void hd_check_settings(PlanCheck *c) {
         for (const Op *o = f->first; o; o = o->next) {
             check_op(c, train, o);
             if (!c->train) continue;
-            check_skips(c, train, o);
             check_loss_scale(c, train, o);
+            if (o->kind != OP_STEP_SCALARS) continue;
+            check_skips(c, train, o);
             check_counter(c, o);
             check_history(c, o);
         }

@@ -40,11 +40,11 @@ static unsigned all_of(int n, const Term *const *in) {
 }
 
 unsigned hd_exact_result(OpKind k, const Attrs *as, int n, const Term *const *in) {
-    const unsigned traits = hd_op_info(k)->traits;
-    if (traits & (TRAIT_MOVES | TRAIT_PICKS)) return all_of(n, in);
+    const uint64_t traits = hd_op_info(k)->traits;
+    if (traits & (TRAIT_MOVES | TRAIT_PICKS | TRAIT_CARRIES)) return all_of(n, in);
     if (traits & TRAIT_PICKS_LATER) return all_of(n - 1, in + 1);
     if (traits & TRAIT_UNITS) return floats();
     if (traits & TRAIT_SIGNS) return in[0]->exact & floats(); // the sign is a bit of its own in every float
     if (traits & TRAIT_CONSTANT) return hd_has(as, A_PER_RANK) ? 0 : exact_number(hd_float(as, A_VALUE, 0));
-    return k == OP_CAST ? in[0]->exact : 0;
+    return 0;
 }

@@ -98,8 +98,10 @@ static const Op *whole_op(TermWalk *w, const Op *o, const Layout *in, const Layo
         hd_unset(&x->attrs, A_DIMS);
     }
     if (hd_has(&o->attrs, A_PARTS) && hd_has(&o->attrs, A_ROWS)) scale_rows(w, x);
-    if (o->kind == OP_DISPATCH) scale_experts(w, x, A_EXPERTS, hd_layout_axes(out[first + 2]));
-    if (o->kind == OP_DISPATCH) scale_runs(w, x, hd_layout_axes(out[first + 2]));
+    if (o->kind == OP_DISPATCH) {
+        scale_experts(w, x, A_EXPERTS, hd_layout_axes(out[first + 2]));
+        scale_runs(w, x, hd_layout_axes(out[first + 2]));
+    }
     if (hd_has(&o->attrs, A_ROUTED)) scale_experts(w, x, A_ROWS, hd_axes(&o->attrs, A_OVER));
     if (o->n_out && hd_has(&o->attrs, A_HEADS)) scale_heads(w, x, in, out[first]);
     return x;

@@ -84,7 +84,7 @@ static const Term *not_widened(const Terms *t, const Term *x) {
 // the largest of the largest. Axes of size 1 do not count.
 static const Term *reduce(const Terms *t, OpKind k, const Term *x, unsigned axes, const Type *type) {
     x = not_widened(t, x);
-    const DType d = k == OP_REDUCE_MAX || x->type->dtype == TY_F64 ? x->type->dtype : TY_F32;
+    const DType d = hd_op_info(k)->traits & TRAIT_PICKS || x->type->dtype == TY_F64 ? x->type->dtype : TY_F32;
     const Term *inner = hd_term_bare(x);
     unsigned more;
     if (inner->kind == k && inner->type->dtype == d && same_axes(x->type, inner->type, axes, &more))

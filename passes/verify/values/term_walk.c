@@ -2,6 +2,7 @@
 #include "ir/writes.h"
 #include "ir/eval/eval.h"
 #include "ir/dropout.h"
+#include "ir/shapes.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -252,19 +253,19 @@ static bool is_forward_product(const Op *o) {
     if (hd_has(&o->attrs, A_BWD)) return false;
     for (int i = 0; o->kind == OP_ADD && i < 2; i++)
         if (o->in[i]->def && o->in[i]->def->kind == OP_MATMUL) return true;
-    return hd_op_is(o, TRAIT_MATMUL) || o->kind == OP_ATTENTION || o->kind == OP_SSD;
+    return hd_op_is(o, TRAIT_MATMUL) || hd_attends(o) || o->kind == OP_SSD;
 }
 
 static void function_op(TermWalk *w, const Op *o) {
     const Term *in[HD_MAX_IN];
     Layout from[HD_MAX_IN], to[HD_MAX_IN];
     for (int i = 0; i < o->n_in; i++) in[i] = w->terms[o->in[i]->id], from[i] = w->layouts[o->in[i]->id];
-    if (o->kind == OP_GRAD) {
+    if (hd_param_added(o, 0)) {
         const Given given = {hd_term_stored(&w->t, in[0], TY_F32), o, 0};
         const Symbol *p;
         int64_t at = 0;
         for (int i = 0; (p = hd_op_param(o, i)); at += hd_type_count(p->type), i++) give_rows(w, p, given, at);
-    } else if (o->kind == OP_PARAM) {
+    } else if (hd_param_read(o, 0)) {
         w->terms[o->out[0]->id] = params_of(w, o);
     } else if (hd_op_is(o, TRAIT_SOURCE)) {
         w->terms[o->out[0]->id] = view(w, o);
