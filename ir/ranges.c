@@ -65,7 +65,7 @@ static int ends(IndexRange r, double *x) {
 
 IndexRange hd_computed_range(OpKind k, const IndexRange *in) {
     const OpInfo *op = hd_op_info(k);
-    double a[3], b[3] = {0}, low = INFINITY, high = -INFINITY;
+    double a[3], b[3] = {0}, low = (double)INFINITY, high = -low;
     if (op->traits & TRAIT_PICKS_LATER) return either(in[1], in[2]);
     if (op->traits & TRAIT_STOPS) return in[0];
     if (!(op->traits & TRAIT_WHOLE) || !in[0].known || (op->n_in > 1 && !in[1].known)) return unknown;
