@@ -71,9 +71,9 @@ IndexRange hd_computed_range(OpKind k, const IndexRange *in) {
     if (!(op->traits & TRAIT_WHOLE) || !in[0].known || (op->n_in > 1 && !in[1].known)) return unknown;
     const int n = ends(in[0], a), m = op->n_in > 1 ? ends(in[1], b) : 1;
     for (int i = 0; i < n * m; i++) {
-        const double y = trunc(hd_eval_elt(k, false, a[i / m], b[i % m], 0)); // a quotient is rounded toward zero
+        const double y = hd_eval_elt(k, false, a[i / m], b[i % m], 0);
         if (!isfinite(y)) return unknown;
-        low = fmin(low, y), high = fmax(high, y);
+        low = fmin(low, floor(y)), high = fmax(high, ceil(y)); // a quotient may not be whole
     }
     return (IndexRange){true, (int64_t)low, (int64_t)high};
 }

@@ -6,8 +6,8 @@
 
 typedef struct { bool known; int64_t low, high; } IndexRange; // of all elements, both included
 
-// Of a result of an op whose operands have these, and of an op that whole numbers have (trait `whole`, where), which
-// rounds quotients toward zero; the latter's may pass those of i32.
+// Whole numbers that no element of the result is below or above: of an op whose operands have these, and of pointwise
+// ops that whole numbers have (trait `whole`, where). The latter's may pass those of i32.
 IndexRange hd_result_range(const Op *o, int result, const IndexRange *in);
 IndexRange hd_computed_range(OpKind k, const IndexRange *in);
 IndexRange *hd_index_ranges(const Module *m, const Func *f, Arena *a); // by value id

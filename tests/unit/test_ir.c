@@ -1,5 +1,6 @@
 // Strings, types, attributes and ops as data, below the level of text.
 #include "ir/ir.h"
+#include "ir/ranges.h"
 #include "tests/unit/check.h"
 
 TEST(interning) {
@@ -183,6 +184,20 @@ TEST(copies_of_modules) {
     CHECK_TEXT(after.text, before.text);
     CHECK(hd_arena_bytes(cx->arena) <= bytes + 16 * 1024);
     hd_ctx_free(cx);
+}
+
+// A quotient in f32 is not whole before a cast rounds it: 10 / 3 * 3 is 10.
+TEST(ranges_of_whole_numbers) {
+    const IndexRange ten = {true, 0, 10}, three = {true, 3, 3}, both = {true, -4, 2}, from_zero = {true, 0, 2};
+    const IndexRange parts = hd_computed_range(OP_DIV, (IndexRange[]){ten, three});
+    CHECK(parts.known && parts.low == 0 && parts.high == 4);
+    const IndexRange back = hd_computed_range(OP_MUL, (IndexRange[]){parts, three});
+    CHECK(back.known && back.low <= 0 && back.high >= 10);
+    const IndexRange size = hd_computed_range(OP_ABS, &both);
+    CHECK(size.known && size.low == 0 && size.high == 4);
+    CHECK(!hd_computed_range(OP_DIV, (IndexRange[]){ten, from_zero}).known);
+    CHECK(!hd_computed_range(OP_DIV, (IndexRange[]){ten, both}).known);
+    CHECK(!hd_computed_range(OP_EXP, &ten).known && !hd_computed_range(OP_ADD, (IndexRange[]){ten, {0}}).known);
 }
 
 int main(int argc, char **argv) { return run_tests(argc, argv); }

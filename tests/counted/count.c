@@ -1,6 +1,6 @@
 // Counts the work of a program compiled with -fsanitize-coverage=trace-pc. At its end the program writes the count to
 // the file that HEDDLE_COUNT names.
-#include "tests/work/count.h"
+#include "tests/counted/count.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

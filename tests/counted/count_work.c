@@ -4,7 +4,7 @@
 #include "frontend/frontend.h"
 #include "ir/ir.h"
 #include "passes/pack/pack.h"
-#include "tests/work/count.h"
+#include "tests/counted/count.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
