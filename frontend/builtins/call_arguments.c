@@ -15,7 +15,7 @@ static bool bind_named(Front *f, const char *what, const NameIndex *names, const
     const int k = hd_name_at(names, arg->name);
     if (k < 0)
         return hd_front_error(f, arg->span, "%s has no argument '%s'; it takes %s%s", what, arg->name,
-                              signature(f, names->list.n, formals), hd_suggest(f, arg->name, &names->list));
+                              signature(f, names->list.n, formals), hd_suggest_argument(f, arg->name, &names->list));
     if (slots[k]) return hd_front_error(f, arg->span, "argument '%s' of %s is given twice", arg->name, what);
     slots[k] = arg->a;
     return true;

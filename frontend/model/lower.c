@@ -279,10 +279,18 @@ static Val eval_call(Front *f, Instance *scope, const Node *n) {
 
 // --- expressions
 
+static const OpKind kinds[] = {[BIN_ADD] = OP_ADD, [BIN_SUB] = OP_SUB, [BIN_MUL] = OP_MUL, [BIN_DIV] = OP_DIV,
+                               [BIN_AND] = OP_MUL, [BIN_OR] = OP_MAX,  [BIN_EQ] = OP_EQ,   [BIN_NE] = OP_NE,
+                               [BIN_LT] = OP_LT,   [BIN_LE] = OP_LE,   [BIN_GT] = OP_GT,   [BIN_GE] = OP_GE};
+
+// What to write for an operator that does not work on tensors, if one of the two is a tensor.
+static const char *of_tensors(Front *f, Operator op, const Val *v) {
+    if (v[0].kind != VAL_TENSOR && v[1].kind != VAL_TENSOR) return "";
+    return op == BIN_REM ? "" : hd_sprintf(f->arena, "; write %s(a, b), of tensors%s", hd_op_info(kinds[op])->mnemonic,
+                                           op <= BIN_AND ? " of 0 and 1" : "");
+}
+
 static Val eval_binary(Front *f, Instance *scope, const Node *n) {
-    static const OpKind kinds[] = {[BIN_ADD] = OP_ADD, [BIN_SUB] = OP_SUB, [BIN_MUL] = OP_MUL, [BIN_DIV] = OP_DIV,
-                                   [BIN_EQ] = OP_EQ,   [BIN_NE] = OP_NE,   [BIN_LT] = OP_LT,   [BIN_LE] = OP_LE,
-                                   [BIN_GT] = OP_GT,   [BIN_GE] = OP_GE};
     Val v[2] = {hd_lower_expr(f, scope, n->a)};
     const bool logical = n->op == BIN_AND || n->op == BIN_OR; // the left side may decide
     bool truth;
@@ -297,8 +305,9 @@ static Val eval_binary(Front *f, Instance *scope, const Node *n) {
     if (hd_sequence_binary(f, n->span, n->op, v[0], v[1], &sequence)) return sequence;
     if (n->op == BIN_REM && hd_integers(2, v)) return hd_emit_remainder(f, n->span, v[0], v[1]);
     if ((n->op < BIN_ADD && !(n->op > BIN_AND && hd_integers(2, v))) || n->op == BIN_REM)
-        return hd_front_bad(f, n->span, "'%s' works on numbers known at compile time, not on %s and %s",
-                            hd_operator_text(n->op), hd_val_text(f, v[0]), hd_val_text(f, v[1]));
+        return hd_front_bad(f, n->span, "'%s' works on numbers known at compile time, not on %s and %s%s",
+                            hd_operator_text(n->op), hd_val_text(f, v[0]), hd_val_text(f, v[1]),
+                            of_tensors(f, n->op, v));
     return hd_emit_elementwise(f, n->span, kinds[n->op], 2, v);
 }
 

@@ -105,7 +105,8 @@ Val hd_scalar_binary(Front *f, Span s, Operator op, Val l, Val r) {
 bool hd_val_truth(Front *f, Span s, Val v, bool *truth) {
     if (v.kind == VAL_BAD) return false;
     if (!hd_val_is_number(v))
-        return hd_front_error(f, s, "a condition must be a number known at compile time, not %s", hd_val_text(f, v));
+        return hd_front_error(f, s, "a condition must be a number known at compile time, not %s%s", hd_val_text(f, v),
+                              v.kind == VAL_TENSOR ? "; for each element, write where(condition, a, b)" : "");
     *truth = !is_zero(v);
     return true;
 }

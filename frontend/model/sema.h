@@ -182,6 +182,7 @@ bool hd_bind_declared(Front *f, Span call, const char *what, const Node *formals
 // --- suggest.c
 const char *hd_suggest(Front *f, const char *wrong, const Names *names); // "; did you mean 'x'?" or ""
 const char *hd_suggest_value(Front *f, const char *wrong, const Names *names); // of an expression
+const char *hd_suggest_argument(Front *f, const char *wrong, const Names *names);
 const char *hd_suggest_method(Front *f, const char *name); // x.name of a tensor: as a function of x
 const char *hd_setting_called(const char *end);
 const char *hd_list_names(Front *f, const Names *names);                 // "a, b, c"

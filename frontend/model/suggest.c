@@ -74,6 +74,42 @@ static const struct { const char *word, *hint; } known_words[] = {
     {"Dropout", "call dropout(x, p) in a function"},
     {"MultiheadAttention", "call attention(q, k, v, heads) in a function"},
     {"Conv1d", "call conv1d(x, taps) in a function"},
+    {"GELU", "call gelu(x) in a function"},
+    {"ReLU", "call relu(x) in a function"},
+    {"SiLU", "call silu(x) in a function"},
+    {"Tanh", "call tanh(x) in a function"},
+    {"Sigmoid", "call sigmoid(x) in a function"},
+    {"Softmax", "call softmax(x) in a function"},
+    {"Parameter", "write param name: [sizes] = normal(0.02)"},
+    {"zeros", "write fill(0, [sizes])"},
+    {"ones", "write fill(1, [sizes])"},
+    {"detach", "it is called 'stop_gradient'"},
+    {"log_softmax", "write x - logsumexp(x, keep = true)"},
+    {"softplus", "write log(1 + exp(x))"},
+    {"log1p", "write log(1 + x)"},
+    {"mse_loss", "write mean(square(a - b))"},
+    {"norm", "write sqrt(sum(square(x)))"},
+    {"var", "write mean(square(x - mean(x)))"},
+    {"std", "write sqrt(mean(square(x - mean(x))))"},
+    {"argmax", "the second result of top_k(x, 1)"},
+    {"stack", "write concat, of reshape(x, [sizes])"},
+    {"len", "write size(x)"},
+    {"print", "a result of the loss is logged: 'return loss, name = value;'"},
+    {"tril", "write causal = true of attention or softmax"},
+    {"triu", "write causal = true of attention or softmax"},
+    {"logical_and", "write mul(a, b), of tensors of 0 and 1"},
+    {"logical_or", "write max(a, b), of tensors of 0 and 1"},
+    {"logical_not", "write sub(1, a), of a tensor of 0 and 1"},
+    {"math", "functions are called by their names alone"},
+    {"np", "functions are called by their names alone"},
+};
+
+// Arguments by PyTorch's names, with ours of the functions that have one of that name.
+static const struct { const char *word, *ours; } known_arguments[] = {
+    {"dim", "axis"},          {"dim", "axes"},           {"keepdim", "keep"},         {"keepdims", "keep"},
+    {"ignore_index", "ignore"}, {"weight", "weights"},   {"is_causal", "causal"},     {"num_heads", "heads"},
+    {"dropout_p", "dropout"}, {"in_features", "in"},     {"out_features", "out"},     {"num_embeddings", "n"},
+    {"embedding_dim", "dim"}, {"num_classes", "n"},      {"normalized_shape", "dim"}, {"dims", "perm"},
 };
 
 static const char *known(const char *wrong) { // NULL: no such word
@@ -105,6 +141,14 @@ const char *hd_suggest(Front *f, const char *wrong, const Names *names) {
 const char *hd_suggest_value(Front *f, const char *wrong, const Names *names) {
     const char *hint = known(wrong);
     return hint ? hd_sprintf(f->arena, "; %s", hint) : hd_suggest(f, wrong, names);
+}
+
+const char *hd_suggest_argument(Front *f, const char *wrong, const Names *names) {
+    for (size_t k = 0; k < sizeof known_arguments / sizeof *known_arguments; k++)
+        for (int i = 0; i < names->n && !strcmp(wrong, known_arguments[k].word); i++)
+            if (!strcmp(names->at[i], known_arguments[k].ours))
+                return hd_sprintf(f->arena, "; it is called '%s'", names->at[i]);
+    return hd_suggest(f, wrong, names);
 }
 
 const char *hd_suggest_method(Front *f, const char *name) {

@@ -344,13 +344,26 @@ static int expected_names(const yypcontext_t *at, const char **names) {
     return kept;
 }
 
-// Words of Python that stand where an operator or a brace may.
-static const char *python_word(const char *text, size_t n) {
-    static const char *const words[][2] = {{"and", "; write '&&'"}, {"or", "; write '||'"},
-                                           {"if", "; write 'condition ? a : b'"}};
+// Words of Python that stand where something else may; `next`: the text behind the word, `statement`: whether one of a
+// function may begin there.
+static const char *python_word(const char *text, size_t n, const char *next, bool statement) {
+    static const char *const words[][2] = {
+        {"and", "; write '&&'"},
+        {"or", "; write '||'"},
+        {"if", "; write 'condition ? a : b'"},
+        {"for", "; a loop over modules is 'name = repeat(n) Module;' among the members"},
+        {"print", "; a result of the loss is logged: 'return loss, name = value;'"}};
     for (size_t k = 0; k < sizeof words / sizeof *words; k++)
         if (strlen(words[k][0]) == n && !strncmp(words[k][0], text, n)) return words[k][1];
-    return "";
+    next += strspn(next, " ");
+    if (statement && *next && strchr("+-*/", *next)) next++;
+    return statement && next[0] == '=' && next[1] != '=' ? "; a value is named once: 'let name = value;'" : "";
+}
+
+static bool expects(int n, const char *const *names, const char *what) {
+    for (int i = 0; i < n; i++)
+        if (!strcmp(names[i], what)) return true;
+    return false;
 }
 
 static int yyreport_syntax_error(const yypcontext_t *at, Parser *p) {
@@ -365,6 +378,13 @@ static int yyreport_syntax_error(const yypcontext_t *at, Parser *p) {
     else hd_printf(&text, "unexpected '%.*s'", s.hi - s.lo < 40 ? (int)(s.hi - s.lo) : 40, p->text + (s.lo - p->base));
     for (int i = 0; i < n && n <= MAX_SHOWN; i++)
         hd_printf(&text, "%s%s", i == 0 ? ", expected " : i + 1 < n ? ", " : " or ", names[i]);
-    hd_parse_error(p, s, "%s%s", text.text, python_word(p->text + (s.lo - p->base), s.hi - s.lo));
+    const char *word = p->text + (s.lo - p->base), *next = p->text + (s.hi - p->base);
+    const bool statement = got == YYSYMBOL_NAME && expects(n, names, "'let'") && expects(n, names, "'return'");
+    const char *hint = python_word(word, s.hi - s.lo, next, statement);
+    if (*word == '.' && expects(n, names, "'as'")) hint = "; a module is named alone: 'name = Linear(dim, dim);'";
+    const bool slices = (*word == ':' && word > p->text && word[-1] == '[') ||
+                        (*word == ',' && expects(n, names, "']'") && !expects(n, names, "','"));
+    if (slices) hint = "; a part of a tensor is slice(x, axis, start, size)";
+    hd_parse_error(p, s, "%s%s", text.text, hint);
     return 0;
 }
