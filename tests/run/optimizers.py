@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""usage: optimizers.py HEDDLEC [all] [torch]: each optimizer for 50 steps beside PyTorch's formulas in f64, on one rank
-and under zero3; all: under every strategy, with the same bits; torch: beside PyTorch's own optimizers as well, as
-python3 -P optimizers.py. The model is a table of logits by token, whose gradient is written here as well."""
+"""usage: optimizers.py HEDDLEC [all] [torch]: each optimizer and the average of the weights for 50 steps beside
+PyTorch's formulas in f64, on one rank and under zero3; all: under every strategy, with the same bits; torch: beside
+PyTorch's own optimizers and AveragedModel as well, as python3 -P optimizers.py. The model is a table of logits by
+token, whose gradient is written here as well."""
 import json
 import math
 import struct
@@ -10,7 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-VOCAB, SEQ, STEPS, LR, DECAY = 32, 16, 50, 0.01, 0.1
+VOCAB, SEQ, STEPS, LR, DECAY, KEPT = 32, 16, 50, 0.01, 0.1, 0.9
 MODEL = """
 model Table(vocab = 32, seq = 16) {
   param w: [vocab, vocab] = zeros;
@@ -75,6 +76,7 @@ def narrow(step):
 
 CASES = [("adamw", "", "", adamw), ("adam", "", "", adam), ("sgd", "", "", sgd), ("sgd", "nesterov = 1;", "", nesterov),
          ("lion", "betas = 0.9, 0.99;", "", lion),
+         ("adamw", "ema = 0.9;", "", adamw),
          ("adamw", "", 'group "*" { lr = 2x; } group w { weight_decay = 0.3; lr = 0.5x; }', adamw)]
 
 
@@ -96,7 +98,7 @@ RATES = {"": ((LR, DECAY), (LR, 0.0)), CASES[-1][2]: ((LR / 2, 0.3), (LR * 2, 0.
 
 
 def by_torch(step, rates, tokens, targets, schedule):
-    """The same by PyTorch's own optimizer, in f32. It has no Lion."""
+    """The same by PyTorch's own optimizer, in f32, and the average by its own. It has no Lion."""
     import torch
     w, b = (torch.zeros(n, VOCAB).squeeze(0).requires_grad_() for n in (VOCAB, 1))
     groups = [{"params": [p], "lr": lr, "weight_decay": decay} for p, (lr, decay) in zip((w, b), rates, strict=True)]
@@ -105,17 +107,22 @@ def by_torch(step, rates, tokens, targets, schedule):
                                                                                         "nesterov": True})}
     kind, extra = kinds[step.__name__]
     optimizer = kind(groups, **extra)
+    average = torch.optim.swa_utils.AveragedModel(torch.nn.ParameterList([w, b]),
+                                                  multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(KEPT))
+    average.update_parameters(torch.nn.ParameterList([w, b]))  # the first time it takes the weights
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, schedule)
     for _ in range(STEPS):
         optimizer.zero_grad()
         torch.nn.functional.cross_entropy(w[torch.tensor(tokens)] + b, torch.tensor(targets)).backward()
         optimizer.step()
+        average.update_parameters(torch.nn.ParameterList([w, b]))
         scheduler.step()
-    return torch.cat([w.detach().flatten(), b.detach()]).tolist()
+    return [torch.cat([x.detach().flatten() for x in xs]).tolist() for xs in ((w, b), average.module)]
 
 
 def reference(step, rates, tokens, targets, schedule):
-    """The weights as one list: `w` row by row, then `b`."""
+    """The weights as one list, `w` row by row and then `b`; and their average."""
+    average = [0.0] * (VOCAB * VOCAB + VOCAB)
     p, state = [0.0] * (VOCAB * VOCAB + VOCAB), [{} for _ in range(VOCAB * VOCAB + VOCAB)]
     for t in range(1, STEPS + 1):
         g = [0.0] * len(p)
@@ -128,7 +135,8 @@ def reference(step, rates, tokens, targets, schedule):
                 g[VOCAB * VOCAB + k] += d
         now = [(lr * schedule(t - 1), decay) for lr, decay in rates]
         p = [step(p[i], g[i], state[i], t, *now[i >= VOCAB * VOCAB]) for i in range(len(p))]
-    return p
+        average = [KEPT * a + (1 - KEPT) * x for a, x in zip(average, p)]
+    return p, average
 
 
 def exported(path):
@@ -163,7 +171,7 @@ def moments(heddlec, folder, period):
             bits.add((folder / "d").read_bytes())
             if fsdp == "none":
                 run(folder, 2, f"--save={folder}/{word}", steps=STEPS // 2).check_returncode()
-            apart = [max(abs(x - y) for x, y in zip(exported(folder / "w"), reference(s, *given), strict=True))
+            apart = [max(abs(x - y) for x, y in zip(exported(folder / "w"), reference(s, *given)[0], strict=True))
                      for s in (narrow(step), step)]
             failures += apart[0] > 1e-4 or apart[1] < 1e-4
             print(f"{word} in bf16, {fsdp}: {apart[0]:.2e} away, {apart[1]:.2e} from f32, {len(bits)} digests")
@@ -190,13 +198,15 @@ def main():
             own = by_torch(step, *given) if torch and step is not lion else None
             for ranks, fsdp in [(1, "none"), *((2, s) for s in strategies if schedule is flat or every)]:
                 compiled(heddlec, folder, f"schedule.mesh.shard={ranks}", f"schedule.fsdp={fsdp}")
-                run(folder, ranks, f"--export={folder}/w", f"--digest={folder}/d").check_returncode()
-                worst = max(abs(x - y) for ref in (want, own) if ref
-                            for x, y in zip(exported(folder / "w"), ref, strict=True))
+                worst = 0.0
+                for i, average in enumerate([[], ["--weights=ema"]][:1 + ("ema" in extra)]):
+                    run(folder, ranks, f"--export={folder}/w", f"--digest={folder}/d", *average).check_returncode()
+                    worst = max(worst, *(abs(x - y) for ref in (want, own) if ref
+                                         for x, y in zip(exported(folder / "w"), ref[i], strict=True)))
                 if ranks > 1:
                     bits.add((folder / "d").read_bytes())
                 failures += worst > 1e-5 or len(bits) > 1
-                print(f"{step.__name__}, {ranks} ranks, {fsdp}: {worst:.2e} away, {len(bits)} digests")
+                print(f"{step.__name__} {extra}, {ranks} ranks, {fsdp}: {worst:.2e} away, {len(bits)} digests")
         failures += moments(heddlec, folder, period)
     return failures != 0
 

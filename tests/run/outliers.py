@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""usage: outliers.py HEDDLEC [CASE...]: train.skip_loss_z and skip_norm_z: the scores of losses and norms are those of
-the formula, a step that is too far above the last 128 changes no weight, with the same bits under every strategy and
-after a resumption.
+"""usage: outliers.py HEDDLEC [CASE...] [torch]: train.skip_loss_z and skip_norm_z: the scores of losses and norms are
+those of the formula, a step that is too far above the last 128 changes no weight, with the same bits under every
+strategy and after a resumption. torch: beside a loop of PyTorch as well, as python3 -P outliers.py.
 
 The rows of the data are multiples of one row: so is a gradient, and the norm says which multiple.
 """
@@ -14,7 +14,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
 from cases import check, run_cases  # noqa: E402
 from skip import ROW, npy  # noqa: E402
 
@@ -133,9 +134,53 @@ def case_resume():
     check({l["loss_z"] for l in lines("l2")} == {None}, "a window that begins is not empty")
 
 
+def by_torch(sizes):
+    """PyTorch's loop over rows that are multiples of one row. A score of its loss or norm above the limit leaves the
+    step out. Weights, their average, losses, and which steps were left out."""
+    import torch
+    w, row = torch.nn.ParameterList([torch.ones(4)]), torch.tensor(ROW)
+    optimizer = torch.optim.SGD(w, lr=LR, momentum=0.9, weight_decay=0.0)
+    average = torch.optim.swa_utils.AveragedModel(w, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(0.5))
+    average.update_parameters(w)  # the first time it takes the weights
+    scores, losses, left_out = (Scores(), Scores()), [], []
+    for step, size in enumerate(sizes, 1):
+        optimizer.zero_grad()
+        loss = (size * row * w[0]).mean()
+        loss.backward()
+        norm = torch.nn.utils.get_total_norm([w[0].grad])
+        losses.append(loss.item())
+        z = [s.score(v) for s, v in zip(scores, (losses[-1], norm.item()), strict=True)]
+        if any(v is not None and v > 5 for v in z):
+            left_out.append(step)
+            continue
+        optimizer.step()
+        average.update_parameters(w)
+    return w[0].tolist(), average.module[0].tolist(), losses, left_out
+
+
+def case_torch():
+    """The norm of a step says by what its row was multiplied."""
+    if "torch" not in sys.argv[2:]:
+        return
+    sys.path = [p for p in sys.path if p != str(HERE)]  # which has a module `numbers`
+    Path("m.hd").write_text(MODEL.replace("momentum = 0;", "momentum = 0.9;"))
+    for name, *sets in (("one",), ("zero3", "train.batch=2", "schedule.mesh.shard=2", "schedule.fsdp=zero3")):
+        built(name, "train.skip_loss_z=5", "train.skip_norm_z=5", *sets)
+        run(name, "--log=l", "--export=w")
+        run(name, "--export=a", "--weights=ema")
+        log = lines()
+        w, average, losses, left_out = by_torch([4 * l["grad_norm"] / math.hypot(*ROW) for l in log])
+        check(left_out == [l["step"] for l in log if l.get("skipped")] == [131, 135], left_out)
+        pairs = (w, weights("w")), (average, weights("a")), (losses, [l["loss"] for l in log])
+        far = max(abs(x - y) for a, b in pairs for x, y in zip(a, b, strict=True))
+        print(f"{name}: {far:.2e} from PyTorch, which leaves out {left_out}")
+        check(far < 1e-5, far)
+        Path("l").unlink()
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
-        return run_cases(globals(), sys.argv[2:], folder, before=before)
+        return run_cases(globals(), [w for w in sys.argv[2:] if w != "torch"], folder, before=before)
 
 
 if __name__ == "__main__":
