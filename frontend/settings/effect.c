@@ -118,6 +118,7 @@ static const struct { AttrId setting; const char *(*why)(const Facts *); bool ra
     {A_TRANSPORT, transport, true}, {A_SHARE_BOUND, share_bound, true},
     {A_EXCEPT, fp8, false},       {A_FP8_SCALE, fp8, false},
     {A_GATHER, gather, true},     {A_FP8_BACKWARD, fp8, false}, {A_FP8_WEIGHT_GRADS, fp8, false},
+    {A_FP8_WEIGHTS, fp8, false},
 };
 
 void hd_effects_warn(Front *f, const Attrs *train, const Attrs *schedule) {

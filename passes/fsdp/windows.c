@@ -20,16 +20,17 @@
 //
 //   all_gather {out = bf16, buffer = @b.master, into = @micro.b.full0, comm = @comm.gather, after = [@micro.a.full0]}
 //
-// With gather = fp8 a bucket of rows whose weights a window only quantizes is gathered quantized. The gathers replace
-// the ops; what they make is the same, since no row is cut:
+// What quantizes a weight is no use of it either: each window whose ops read the result quantizes it. With gather = fp8
+// a bucket of rows whose weights a window only reads so is gathered quantized. The gathers replace the ops; what they
+// make is the same, since no row is cut:
 //
 //   all_gather {out = e4m3, quantized = 8, buffer = @b.rows8.compute, into = @micro.b.rows8.full0, ...}
 //   all_gather {out = e4m3, quantized = 8, scales, buffer = @b.rows8.compute, into = @micro.b.rows8.scales0, ...}
 //   %q, %s = quantize %c {out = e4m3}   ->   %q = view {buffer = @micro.b.rows8.full0, offset = 64} : e4m3[8,8]
 //                                            %s = view {buffer = @micro.b.rows8.scales0, offset = 8} : f32[8]
 //
-// A window that reads them otherwise as well, as the backward pass does, gathers them as ever. So does one that the
-// step before gathers, and one of weights = master.
+// A window that reads them otherwise as well gathers them as ever: that of the backward pass, unless fp8.weights = once
+// lets it read the same rows. So does one that the step before gathers, and one of weights = master.
 //
 // prefetch = k: a run is a series of uses of one unit without a use of another in between. A window is gathered k runs
 // before its first run: after the last use of the run before that one, and only when this use has ended. In a plain
@@ -58,7 +59,7 @@
 typedef struct {
     FsdpBucket *bucket;
     Symbol *full, *scales; // scales: of the quantized rows in `full`; NULL: they are as they were
-    bool rows;             // all uses quantize rows
+    bool rows;             // all uses read quantized rows
 } Part;
 typedef struct {
     int unit;
@@ -72,6 +73,7 @@ typedef struct {
     int64_t offset;
     Value *made;
     int window;
+    int form; // what an op that quantizes makes of a weight: 1 its rows, 2 their scales; else 0
 } Weight; // made: its replacement in that window
 typedef struct { Op *op; int operand, window; } Use;
 typedef struct { Op *last; int window; } Run;
@@ -90,7 +92,6 @@ typedef struct {
     int *n_full;         // by bucket: gathered buffers so far
     StepFunc step;       // f
     bool kept;           // windows never close: weights are gathered into what persists
-    Uses readers;        // of the function before, where some bucket has rows
 } Windows;
 
 // A cast of a parameter to the dtype in which its weights are stored: the storage replaces the cast.
@@ -148,20 +149,10 @@ static Part *part_of(Windows *x, Window *w, FsdpBucket *b) {
     return &w->parts.at[w->parts.n - 1];
 }
 
-// The last reader of what an op makes of rows of weights; NULL: it does something else with them, or part of it is read
-// in the other direction.
-static Op *quantizes_rows(const Windows *x, Op *o, const FsdpBucket *b) {
-    const bool rows = b->row && o->kind == OP_QUANTIZE && o->in[0]->type->rank == 2 &&
-                      o->in[0]->type->dim[1] == b->row && o->out[0]->type->dtype == TY_E4M3 &&
-                      !hd_op_is(o->in[0]->def, TRAIT_ALIAS);
-    Op *last = rows ? o : NULL;
-    for (int i = 0; last && i < 2; i++)
-        for (int k = 0; last && k < x->readers.count[o->out[i]->id]; k++) {
-            Op *reader = x->readers.users[o->out[i]->id][k];
-            if (reader->kind != OP_MATMUL || hd_has(&reader->attrs, A_BWD) != hd_has(&o->attrs, A_BWD)) return NULL;
-            if (reader->id > last->id) last = reader;
-        }
-    return last;
+// Whether an op makes of a weight what a gather of quantized rows makes.
+static bool quantizes_rows(const Op *o, const FsdpBucket *b) {
+    return b->row && o->in[0]->type->rank == 2 && o->in[0]->type->dim[1] == b->row &&
+           o->out[0]->type->dtype == TY_E4M3 && !hd_op_is(o->in[0]->def, TRAIT_ALIAS);
 }
 
 static void use(Windows *x, Op *o, int operand, FsdpBucket *b) {
@@ -174,19 +165,26 @@ static void use(Windows *x, Op *o, int operand, FsdpBucket *b) {
         x->recent[1] = x->recent[0];
         x->recent[0] = u;
     }
-    Op *last = quantizes_rows(x, o, b);
+    const Value *v = o->in[operand];
+    while (hd_op_is(v->def, TRAIT_ALIAS)) v = v->def->in[0];
     Run *run = &x->runs.at[x->runs.n - 1];
-    part_of(x, w, b)->rows &= last != NULL;
-    if (!last) last = o;
-    if (last->id > run->last->id) run->last = last;
+    part_of(x, w, b)->rows &= x->weights[v->id].form && quantizes_rows(v->def, b);
+    if (o->id > run->last->id) run->last = o;
     x->last_run[u] = x->runs.n - 1;
     Use found = {o, operand, (int)(w - x->windows.at)};
     hd_push(x->s->cx->scratch, &x->uses, found);
 }
 
-// The result of a param op, reshaped or cast to its stored dtype: not a use yet.
+// The result of a param op, reshaped or cast to its stored dtype: not a use yet. Nor are its rows quantized.
 static bool is_still_weight(const FsdpBucket *b, const Op *o) {
     return hd_op_is(o, TRAIT_ALIAS) || (hd_param_read(o->in[0]->def, 0) && is_stored_cast(b, o));
+}
+
+static void note_quantized(Windows *x, const Op *o, const Weight *from) {
+    for (int i = 0; i < 2; i++) {
+        x->weights[o->out[i]->id] = *from;
+        x->weights[o->out[i]->id].form = i + 1;
+    }
 }
 
 static void find_windows(Windows *x) {
@@ -198,6 +196,8 @@ static void find_windows(Windows *x) {
             x->weights[o->out[0]->id] = (Weight){.bucket = b, .offset = hd_int(&p->attrs, A_OFFSET, 0), .window = -1};
         } else if (from && from->bucket && is_still_weight(from->bucket, o)) {
             x->weights[o->out[0]->id] = *from;
+        } else if (from && from->bucket && o->kind == OP_QUANTIZE) {
+            note_quantized(x, o, from);
         } else {
             for (int i = 0; i < o->n_in; i++)
                 if (x->weights[o->in[i]->id].bucket) use(x, o, i, x->weights[o->in[i]->id].bucket);
@@ -277,11 +277,40 @@ static void place_gathers(Windows *x) {
     }
 }
 
+static const Part *part_in(const Windows *x, int window, const FsdpBucket *k) {
+    const Window *w = &x->windows.at[window];
+    int i = 0;
+    while (w->parts.at[i].bucket != k) i++;
+    return &w->parts.at[i];
+}
+
+static Value *weight_in(Windows *x, int window, Value *v, Op *at);
+
+// Quantized rows of a weight, or their scales, in a window: what was gathered, or what an op makes of it.
+static Value *quantized_in(Windows *x, int window, Value *v, Op *at) {
+    Weight *k = &x->weights[v->id];
+    const Part *p = part_in(x, window, k->bucket);
+    const bool scales = k->form == 2;
+    Builder b = {.f = x->f, .before = at, .loc = at->loc, .span = at->span, .bwd = hd_has(&at->attrs, A_BWD)};
+    if (p->scales)
+        return k->made = hd_fsdp_view(x->s, &b, scales ? p->scales : p->full,
+                                      scales ? k->offset / k->bucket->row : k->offset, v->type);
+    Value *in = weight_in(x, window, v->def->in[0], at);
+    Op *again = hd_op_clone(x->f, v->def, &in);
+    if (b.bwd) hd_set_flag(x->s->m->cx, &again->attrs, A_BWD);
+    hd_insert_before(at, again);
+    for (int i = 0; i < 2; i++) {
+        Weight *made = &x->weights[v->def->out[i]->id];
+        made->window = window;
+        made->made = again->out[i];
+    }
+    return k->made;
+}
+
 // The replacement of a weight in a window, made before `at` when it is first asked for.
 static Value *weight_in(Windows *x, int window, Value *v, Op *at) {
     Weight *k = &x->weights[v->id];
     if (k->window == window) return k->made;
-    const Window *w = &x->windows.at[window];
     k->window = window;
     if (hd_op_is(v->def, TRAIT_ALIAS)) {
         Value *in = weight_in(x, window, v->def->in[0], at);
@@ -289,28 +318,9 @@ static Value *weight_in(Windows *x, int window, Value *v, Op *at) {
         hd_insert_before(at, again);
         return k->made = again->out[0];
     }
+    if (k->form) return quantized_in(x, window, v, at);
     Builder b = {.f = x->f, .before = at, .loc = at->loc, .span = at->span, .bwd = hd_has(&at->attrs, A_BWD)};
-    int i = 0;
-    while (w->parts.at[i].bucket != k->bucket) i++;
-    return k->made = hd_fsdp_view(x->s, &b, w->parts.at[i].full, k->offset, v->type);
-}
-
-static const Part *part_used(const Windows *x, const Use *u) {
-    const Window *w = &x->windows.at[u->window];
-    const FsdpBucket *k = x->weights[u->op->in[u->operand]->id].bucket;
-    int i = 0;
-    while (w->parts.at[i].bucket != k) i++;
-    return &w->parts.at[i];
-}
-
-// The op that quantizes a weight is what was gathered.
-static void quantized_use(Windows *x, const Part *p, Op *o) {
-    const int64_t offset = x->weights[o->in[0]->id].offset;
-    Builder b = {.f = x->f, .before = o, .loc = o->loc, .span = o->span, .bwd = hd_has(&o->attrs, A_BWD)};
-    hd_redirect(&x->readers, o->out[0], hd_fsdp_view(x->s, &b, p->full, offset, o->out[0]->type));
-    hd_redirect(&x->readers, o->out[1],
-                hd_fsdp_view(x->s, &b, p->scales, offset / p->bucket->row, o->out[1]->type));
-    hd_erase(o);
+    return k->made = hd_fsdp_view(x->s, &b, part_in(x, window, k->bucket)->full, k->offset, v->type);
 }
 
 static void gather_weights(Fsdp *s, StepFunc step) {
@@ -324,15 +334,12 @@ static void gather_weights(Fsdp *s, StepFunc step) {
     x.last_run = HD_NEWN(a, int, s->n_units + 1);
     for (int i = 0; i < s->n_units; i++) x.last_run[i] = -1;
     x.n_full = HD_NEWN(a, int, s->buckets.n + 1);
-    if (s->quantizes) x.readers = hd_uses(f, a);
     find_windows(&x);
     if (x.runs.n > s->runs) s->runs = x.runs.n;
     place_gathers(&x);
     for (int i = 0; i < x.uses.n; i++) {
         Use *u = &x.uses.at[i];
-        const Part *p = part_used(&x, u);
-        if (p->scales) quantized_use(&x, p, u->op);
-        else u->op->in[u->operand] = weight_in(&x, u->window, u->op->in[u->operand], u->op);
+        u->op->in[u->operand] = weight_in(&x, u->window, u->op->in[u->operand], u->op);
     }
     for (Op *o = f->last, *prev; o; o = prev) { // replaced by the views: nothing reads it any more
         prev = o->prev;

@@ -13,6 +13,12 @@
 //                                               %f = div %r, %t;  %d = requantize %q_dy, %f {out = e4m3} : e4m3[8,4]
 //                                               %v = transpose %q_x : e4m3[16,4]
 //                                               %g = matmul %d, %v, %t, 1 {tb, scaled} : f32[8,16]
+// With fp8_weights = once a weight has one form, that of the forward pass: the product for the gradient of activations
+// adds over its rows, whose scales go into the gradient before that is quantised. The bytes are transposed. What the
+// columns of a gradient were multiplied by divides the rows of the gradient of a weight that it makes:
+//   %dx = matmul %dy, %w     ->     %e = mul %dy, %t : f32[4,8];  %c, %u = quantize %e {out = e4m3} : e4m3[4,8], f32[4]
+//                                   %v = transpose %b : e4m3[16,8]
+//                                   %dx = matmul %c, %v, %u, 1 {tb, scaled, out = bf16} : bf16[4,16]
 // A second run changes nothing.
 #include "ir/machine/arch.h"
 #include "ir/base/ints.h"
@@ -24,15 +30,20 @@
 
 enum { SIDE = 16, FIRST_ARCH = 90 }; // what the library's products need: bytes of a row, and the first architecture
 
-typedef struct { Value *q, *scale; } Scaled;
+typedef struct {
+    Value *q, *scale;
+    Value *columns; // of a gradient: what its columns were multiplied by before, the scales of a weight's rows; or NULL
+} Scaled;
 typedef struct {
     Module *m;
     Span train;
     Places places, except;
     bool whole, backward; // a scale for all of a factor; products of the backward pass, too
     bool weights;         // and of those for the gradients of weights
+    bool once;            // a weight has one form for both passes
     DType gradients;      // what those make of the gradient
     Scaled *made[2];      // by value id: in e4m3, in e5m2
+    Scaled *forms[2];     // with `once`, by value id: the weight of a forward product, in e4m3; transposed before
     Value **now;          // by value id: what replaces it, or NULL
     Uses uses;            // of the values before the pass, which have ids below
     int n_before;         // this
@@ -80,6 +91,12 @@ static Value *inverse_of(Builder *b, Value *scale) {
     return hd_build1(b, OP_DIV, one, scale, NULL, NULL);
 }
 
+static Value *constant(Builder *b, double x, int64_t n) { // a vector
+    Attrs as = {0};
+    hd_set_float(b->f->module->cx, &as, A_VALUE, x);
+    return hd_build1(b, OP_CONST, NULL, NULL, &as, hd_type(b->f->module->cx, TY_F32, 1, &n));
+}
+
 static Value *divided(Builder *b, Value *v, Value *inverse, DType d) {
     Value *x = converted(b, v, TY_F32);
     return converted(b, hd_build1(b, OP_MUL, x, inverse, NULL, NULL), d);
@@ -87,7 +104,7 @@ static Value *divided(Builder *b, Value *v, Value *inverse, DType d) {
 
 static Scaled of_tensor(Builder *b, Value *v, DType d) {
     Value *scale = scale_of(b, largest(b, v, 0, v->type->rank, false), d), *inverse = inverse_of(b, scale);
-    return (Scaled){divided(b, v, inverse, d), scale};
+    return (Scaled){divided(b, v, inverse, d), scale, NULL};
 }
 
 // Of equal rows of pointwise work: one kernel makes all of them, and finds the largest of a row on the way.
@@ -102,41 +119,58 @@ static bool in_parts(const Value *v) {
     return true;
 }
 
+// The op from which pointwise work of the backward pass makes a value.
+static Op *source_of(const Value *v) {
+    Op *o = v->def;
+    for (int i = 0; i < o->n_in && hd_op_is(o, TRAIT_ELEMENTWISE); i++) {
+        Op *def = o->in[i]->def;
+        if (def && hd_has(&def->attrs, A_BWD) && !hd_op_is(def, TRAIT_CONSTANT)) o = def, i = -1;
+    }
+    return o;
+}
+
+// Part i of n of what the columns are multiplied by, times the columns, in f32. The part is taken before the work of
+// which the columns are, which stays one kernel.
+static Value *times_columns(Builder *b, Value *v, Value *columns, int i, int n) {
+    const int64_t all = hd_type_count(columns->type);
+    Attrs as = {0};
+    hd_set_int(b->f->module->cx, &as, A_AXIS, 0);
+    hd_set_int(b->f->module->cx, &as, A_START, all / n * i);
+    hd_set_int(b->f->module->cx, &as, A_SIZE, all / n);
+    if (n > 1) {
+        Builder before = *b;
+        before.before = source_of(v);
+        columns = hd_build1(&before, OP_SLICE, columns, NULL, &as, NULL);
+    }
+    return hd_build1(b, OP_MUL, converted(b, v, TY_F32), columns, NULL, NULL);
+}
+
 // The scale of a row is that of the largest element of all its parts.
-static Scaled of_parts(Builder *b, Value *v, DType d) {
+static Scaled of_parts(Builder *b, Value *v, Value *columns, DType d) {
     const Op *o = v->def;
     const int last = v->type->rank - 1;
     Value *most = NULL, *q[HD_MAX_IN];
     for (int i = 0; i < o->n_in; i++) {
-        Value *m = largest(b, o->in[i], last, 1, true);
+        q[i] = columns ? times_columns(b, o->in[i], columns, i, o->n_in) : o->in[i];
+        Value *m = largest(b, q[i], last, 1, true);
         most = most ? hd_build1(b, OP_MAX, most, m, NULL, NULL) : m;
     }
     Value *scale = scale_of(b, most, d), *inverse = inverse_of(b, scale);
-    for (int i = 0; i < o->n_in; i++) q[i] = divided(b, o->in[i], inverse, d);
+    for (int i = 0; i < o->n_in; i++) q[i] = divided(b, q[i], inverse, d);
     Attrs as = {0};
     hd_set_int(b->f->module->cx, &as, A_AXIS, last);
     Value *rows = hd_build1(b, OP_RESHAPE, scale, NULL, NULL,
                             hd_type(b->f->module->cx, TY_F32, last, v->type->dim));
-    return (Scaled){hd_build(b, OP_CONCAT, o->n_in, q, &as, NULL)->out[0], rows};
+    return (Scaled){hd_build(b, OP_CONCAT, o->n_in, q, &as, NULL)->out[0], rows, columns};
 }
 
-static Scaled of_rows(Builder *b, Value *v, DType d) {
-    if (in_parts(v)) return of_parts(b, v, d);
+static Scaled of_rows(Builder *b, Value *v, Value *columns, DType d) {
+    if (in_parts(v)) return of_parts(b, v, columns, d);
+    if (columns) v = times_columns(b, v, columns, 0, 1);
     Attrs as = {0};
     hd_set_word(b->f->module->cx, &as, A_OUT, hd_dtype_text(d));
     const Op *q = hd_build(b, OP_QUANTIZE, 1, &v, &as, NULL);
-    return (Scaled){q->out[0], q->out[1]};
-}
-
-// A gradient is quantised where it is made: nothing that reads it before `at` keeps the two from being one kernel.
-static Scaled quantised(Fp8 *s, Op *at, Value *v, DType d) {
-    Scaled *known = v->id < s->n_before ? &s->made[d == TY_E5M2][v->id] : NULL;
-    if (known && known->q) return *known;
-    Builder b = hd_builder_before(at);
-    if (known && v->def && hd_has(&v->def->attrs, A_BWD)) b.before = v->def->next;
-    const Scaled made = s->whole ? of_tensor(&b, v, d) : of_rows(&b, v, d);
-    if (known) *known = made;
-    return made;
+    return (Scaled){q->out[0], q->out[1], columns};
 }
 
 static Value *transposed(Fp8 *s, Op *at, Value *v) { // as a matrix
@@ -147,8 +181,6 @@ static Value *transposed(Fp8 *s, Op *at, Value *v) { // as a matrix
     if (v->type->rank != 2) v = hd_build1(&b, OP_RESHAPE, v, NULL, NULL, hd_type(s->m->cx, v->type->dtype, 2, dim));
     return hd_build1(&b, OP_TRANSPOSE, v, NULL, &as, NULL);
 }
-
-// --- products
 
 // The property that a product of these factors lacks; NULL: nothing.
 static const char *unfit(const Fp8 *s, const Op *o) {
@@ -163,17 +195,89 @@ static const char *unfit(const Fp8 *s, const Op *o) {
                       ll(p.k), ll(p.n), SIDE);
 }
 
+// The innermost place around a product decides; of one that is in both lists, `except` does.
+static bool listed(Fp8 *s, const Op *o) {
+    const int inside = hd_place_of(&s->places, o->loc.path, NULL);
+    const bool it_is = inside && hd_place_of(&s->except, o->loc.path, NULL) < inside;
+    s->any |= it_is;
+    return it_is;
+}
+
+static bool of_parameter(const Fp8 *s, const Value *v) {
+    bool grad = false;
+    for (int i = 0; i < s->uses.count[v->id]; i++) grad |= hd_param_added(s->uses.users[v->id][i], 0) != NULL;
+    return grad;
+}
+
+// A product of the backward pass for the gradient of an activation, at a place.
+static bool of_activations(Fp8 *s, const Op *o) {
+    return o->kind == OP_MATMUL && hd_has(&o->attrs, A_BWD) && !hd_has(&o->attrs, A_SCALED) && listed(s, o) &&
+           !hd_has(&o->attrs, A_TA) && !of_parameter(s, o->out[0]) && !unfit(s, o);
+}
+
+// With `once`: the weight of such a product, as the forward pass quantised it: its rows are what the product adds over.
+// q NULL: it has not.
+static Scaled form_of(const Fp8 *s, const Op *o) {
+    const Value *w = o->in[1];
+    return s->once && w->id < s->n_before ? s->forms[hd_has(&o->attrs, A_TB)][w->id] : (Scaled){0};
+}
+
+// What the columns of a gradient are multiplied by: the scales of the first weight that multiplies it. NULL: none does.
+static Value *columns_of(Fp8 *s, const Value *dy) {
+    for (int i = 0; s->once && i < s->uses.count[dy->id]; i++) {
+        const Op *o = s->uses.users[dy->id][i];
+        if (o->in[0] != dy || !of_activations(s, o)) continue;
+        const Scaled w = form_of(s, o);
+        if (w.q) return w.scale;
+    }
+    return NULL;
+}
+
+// A gradient is quantised where it is made: nothing that reads it before `at` keeps the two from being one kernel.
+static Scaled quantised(Fp8 *s, Op *at, Value *v, DType d) {
+    Scaled *known = v->id < s->n_before ? &s->made[d == TY_E5M2][v->id] : NULL;
+    if (known && known->q) return *known;
+    Builder b = hd_builder_before(at);
+    const bool gradient = known && v->def && hd_has(&v->def->attrs, A_BWD);
+    if (gradient) b.before = v->def->next;
+    const Scaled made = s->whole ? of_tensor(&b, v, d) : of_rows(&b, v, gradient ? columns_of(s, v) : NULL, d);
+    if (known) *known = made;
+    return made;
+}
+
+// --- products
+
+// With `once`: dy times a weight in the form of the forward pass.
+static void serve(Fp8 *s, Op *o, Scaled w, Value **in) {
+    Scaled dy = quantised(s, o, o->in[0], s->gradients);
+    Builder b = hd_builder_before(o);
+    if (dy.columns != w.scale) dy = of_rows(&b, o->in[0], w.scale, s->gradients); // another weight multiplies it, too
+    in[0] = dy.q, in[2] = dy.scale;
+    in[1] = transposed(s, o, w.q);
+    b = hd_builder_before(o);
+    in[3] = constant(&b, 1, hd_type_rows(in[1]->type));
+}
+
 static void quantise(Fp8 *s, Op *o) {
-    const bool backward = hd_has(&o->attrs, A_BWD);
-    Value *b = hd_has(&o->attrs, A_TB) ? o->in[1] : transposed(s, o, o->in[1]);
-    const Scaled qa = quantised(s, o, o->in[0], backward ? s->gradients : TY_E4M3), qb = quantised(s, o, b, TY_E4M3);
+    const bool backward = hd_has(&o->attrs, A_BWD), tb = hd_has(&o->attrs, A_TB);
+    const Scaled form = backward ? form_of(s, o) : (Scaled){0};
+    Value *in[4];
+    if (form.q) {
+        serve(s, o, form, in);
+    } else {
+        Value *b = tb ? o->in[1] : transposed(s, o, o->in[1]);
+        const Scaled qa = quantised(s, o, o->in[0], backward ? s->gradients : TY_E4M3);
+        const Scaled qb = quantised(s, o, b, TY_E4M3);
+        in[0] = qa.q, in[1] = qb.q, in[2] = qa.scale, in[3] = qb.scale;
+        if (s->once && !backward && o->in[1]->id < s->n_before) s->forms[!tb][o->in[1]->id] = qb;
+    }
     Attrs as = hd_attrs_copy(s->m->cx, &o->attrs);
     hd_set_flag(s->m->cx, &as, A_TB);
     hd_set_flag(s->m->cx, &as, A_SCALED);
     if (!backward) hd_set_flag(s->m->cx, &as, A_FAST);
     hd_set_word(s->m->cx, &as, A_OUT, hd_dtype_text(o->out[0]->type->dtype));
     Builder at = hd_builder_before(o);
-    const Op *y = hd_build(&at, OP_MATMUL, 4, (Value *[]){qa.q, qb.q, qa.scale, qb.scale}, &as, NULL);
+    const Op *y = hd_build(&at, OP_MATMUL, 4, in, &as, NULL);
     s->now[o->out[0]->id] = y->out[0];
     hd_erase(o);
     s->changed = true;
@@ -183,8 +287,9 @@ static Value *shaped(Builder *b, Value *v, const Type *t) {
     return v->type == t ? v : hd_build1(b, OP_RESHAPE, v, NULL, NULL, t);
 }
 
-// The gradient with the scales of both factors' rows in it, as columns, and one scale for all of it. The scales of rows
-// are one row, so that one kernel finds the largest and divides by it.
+// The gradient with the scales of both factors' rows in it, as columns, and one scale for all of it, or, where the
+// columns were multiplied before, one for each. The scales of rows are one row, so that one kernel finds the largest
+// and divides by it.
 static Scaled of_columns(Op *at, Scaled dy, Scaled x) {
     Builder b = hd_builder_before(at);
     Ctx *cx = b.f->module->cx;
@@ -195,8 +300,10 @@ static Scaled of_columns(Op *at, Scaled dy, Scaled x) {
     Value *factors = shaped(&b, hd_build1(&b, OP_DIV, both, scale, NULL, NULL), dy.scale->type);
     Attrs as = {0};
     hd_set_word(cx, &as, A_OUT, hd_dtype_text(dy.q->type->dtype));
-    return (Scaled){hd_build1(&b, OP_REQUANTIZE, dy.q, factors, &as, NULL),
-                    shaped(&b, scale, hd_type(cx, TY_F32, 0, NULL))};
+    Value *q = hd_build1(&b, OP_REQUANTIZE, dy.q, factors, &as, NULL);
+    scale = shaped(&b, scale, hd_type(cx, TY_F32, 0, NULL));
+    if (dy.columns) scale = hd_build1(&b, OP_DIV, scale, dy.columns, NULL, NULL);
+    return (Scaled){q, scale, dy.columns};
 }
 
 // Of a factor x transposed and dy, or of dy transposed and x.
@@ -218,7 +325,7 @@ static void weights_gradient(Fp8 *s, Op *o) {
         q[dy].q = transposed(s, o, q[dy].q);
     } else {
         q[dy] = of_columns(o, q[dy], q[!dy]);
-        q[!dy].scale = number(&at, 1);
+        q[!dy].scale = q[dy].columns ? constant(&at, 1, dy ? p.m : p.n) : number(&at, 1);
     }
     q[!dy].q = transposed(s, o, q[!dy].q);
     Attrs as = hd_attrs_copy(s->m->cx, &o->attrs);
@@ -243,24 +350,11 @@ static void forward_product(Fp8 *s, Op *o) {
     s->failed = true;
 }
 
-static bool of_parameter(const Fp8 *s, const Value *v) {
-    bool grad = false;
-    for (int i = 0; i < s->uses.count[v->id]; i++) grad |= hd_param_added(s->uses.users[v->id][i], 0) != NULL;
-    return grad;
-}
-
-// The innermost place around a product decides; of one that is in both lists, `except` does.
-static bool listed(Fp8 *s, const Op *o) {
-    const int inside = hd_place_of(&s->places, o->loc.path, NULL);
-    const bool it_is = inside && hd_place_of(&s->except, o->loc.path, NULL) < inside;
-    s->any |= it_is;
-    return it_is;
-}
-
 static void walk(Fp8 *s, Func *f, Arena *scratch) {
     s->n_before = f->n_values;
     s->uses = hd_uses(f, scratch);
     for (int d = 0; d < 2; d++) s->made[d] = HD_NEWN(scratch, Scaled, f->n_values + 1);
+    for (int t = 0; t < 2 && s->once; t++) s->forms[t] = HD_NEWN(scratch, Scaled, f->n_values + 1);
     s->now = HD_NEWN(scratch, Value *, f->n_values + 1);
     for (Op *o = f->first, *next; o; o = next) {
         next = o->next;
@@ -272,7 +366,7 @@ static void walk(Fp8 *s, Func *f, Arena *scratch) {
         } else if (s->backward && listed(s, o) && !hd_has(&o->attrs, A_SCALED)) {
             const bool sums_rows = hd_has(&o->attrs, A_TA) && !hd_has(&o->attrs, A_TB) && o->kind == OP_MATMUL;
             if (sums_rows && s->weights) weights_gradient(s, o);
-            else if (!hd_has(&o->attrs, A_TA) && !of_parameter(s, o->out[0]) && !unfit(s, o)) quantise(s, o);
+            else if (of_activations(s, o)) quantise(s, o);
         }
     }
     if (s->changed) hd_renumber(f);
@@ -304,6 +398,7 @@ static void mark_model(const Fp8 *s, Arena *scratch) { // what is rounded is ano
     if (s->whole) hd_puts(&text, " by tensors");
     if (s->backward) hd_printf(&text, " backward %s", hd_dtype_text(s->gradients));
     if (s->weights) hd_puts(&text, " weights");
+    if (s->once) hd_puts(&text, " once");
     hd_set_word(s->m->cx, &hd_config(s->m, "model")->attrs, A_FINGERPRINT,
                 hd_hash(scratch, text.text, strlen(text.text)));
 }
@@ -325,6 +420,14 @@ Change hd_pass_fp8(Module *m, PassCx *cx) {
     if (s.weights && !s.backward) {
         hd_error(m->cx, s.train, "fp8.weight_grads = fp8 multiplies gradients in the type that fp8.backward names: set "
                                  "fp8.backward to e4m3 or e5m2");
+        return FAILED;
+    }
+    s.once = strcmp(hd_word(train, A_FP8_WEIGHTS, "each"), "each") != 0;
+    if (s.once && (s.whole || !s.backward)) {
+        hd_error(m->cx, s.train, s.whole ? "fp8.weights = once moves the scales of rows of weights into gradients, and "
+                                           "with fp8.scale = tensor rows have none: set fp8.scale = row"
+                                         : "fp8.weights = once is for the products of the backward pass that read "
+                                           "weights, and they are not fp8: set fp8.backward to e4m3 or e5m2");
         return FAILED;
     }
     if (!target_can(&s)) return FAILED;

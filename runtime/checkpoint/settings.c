@@ -24,6 +24,7 @@ static const struct { const char *attr, *name, *absent; } rows[] = {
     {"fp8_scale", "precision.fp8.scale", "row"},
     {"fp8_backward", "precision.fp8.backward", "compute"},
     {"fp8_weight_grads", "precision.fp8.weight_grads", "compute"},
+    {"fp8_weights", "precision.fp8.weights", "each"},
     {"gather", "precision.gather", "compute"},
     {"master", "precision.master", "f32"},
     {"grad", "precision.grad", "f32"},

@@ -24,10 +24,14 @@ MODEL = {"vocab": 48, "layers": 3, "heads": 2, "kv_heads": 1, "dim": 32, "hidden
          "train.lr": "1e-2", "train.precision.compute": "bf16", "train.precision.fp8": "Block",
          "train.precision.gather": "fp8", "schedule.fsdp": "zero3", "schedule.mesh.shard": 2}
 TREE = {"train.reduce": "tree", "schedule.mesh.shard": 4, "train.accumulate": 2}
+ONCE = {"train.precision.fp8.backward": "e4m3", "train.precision.fp8.weights": "once",
+        "train.precision.fp8.weight_grads": "fp8"}
 # One digest each: the first is what the others are compared with.
 FEW = [
     ("a tree", TREE, [{"schedule.graph": "unit", "schedule.recompute": "Block"},
                       {"train.precision.gather": "compute", "schedule.fsdp": "none"}]),
+    ("one form of a weight, two ranks", ONCE, [
+        {"schedule.graph": "unit", "schedule.recompute": "Block"}, {"train.precision.gather": "compute"}]),
 ]
 ALL = [
     ("two ranks", {}, [
@@ -44,6 +48,16 @@ ALL = [
         {"schedule.mesh.shard": 2, "train.accumulate": 4, "schedule.fsdp.prefetch": 2},
         {"schedule.mesh.shard": 8, "train.accumulate": 1},
         {"schedule.mesh.shard": 2, "schedule.mesh.replicate": 2}, {"schedule.mesh.shard": 1, "train.accumulate": 8}]),
+    ("one form of a weight, two ranks", ONCE, FEW[1][2] + [
+        {}, {"schedule.fsdp": "none"}, {"schedule.fsdp": "zero1"}, {"schedule.fsdp": "zero2"},
+        {"schedule.graph": "none"}, {"schedule.fsdp.prefetch": 0}, {"schedule.fsdp.prefetch": 3},
+        {"schedule.fsdp.weights": "master"},
+        {"schedule.offload": "Block", "schedule.offload.min_size": 0, "schedule.recompute": "none"},
+        {"schedule.fsdp.live_grads": 1, "schedule.recompute": "SwiGLU"}]),
+    ("one form of a weight, a tree, products merged", {**ONCE, **TREE, "train.products": "merged"}, [
+        {}, {"train.precision.gather": "compute", "schedule.fsdp": "none", "schedule.recompute": "Block"},
+        {"schedule.mesh.shard": 2, "schedule.mesh.replicate": 2},
+        {"schedule.mesh.shard": 1, "train.accumulate": 8}]),
     ("the backward pass in e4m3, products merged, f32", {
         "train.precision.compute": "f32", "train.precision.fp8.backward": "e4m3", "train.products": "merged"}, [
             {}, {"train.precision.gather": "compute"}, {"schedule.recompute": "Block"}]),
@@ -110,11 +124,22 @@ MUTANTS = {
         r"(view {buffer = @micro_only\.blocks\.1\.)rows48(\.scales0, offset = 0})", r"\1rows32\2", t),
     "a buffer of other rows": lambda t: t.replace("quantized = 32", "quantized = 16"),
 }
+# Of the backward pass, where both passes read one form of a weight.
+ONCE_MUTANTS = {
+    "a gradient times the scales of another layer": lambda t: first(
+        r"(view {bwd, buffer = @micro_only\.blocks\.)0\.rows48\.scales0", r"\g<1>1.rows48.scales1", t),
+    "a gradient times the scales of other rows": lambda t: first(
+        r"(view {bwd, buffer = @micro_only\.blocks\.1\.rows32\.scales1, offset = )144}", r"\g<1>96}", t),
+    "the rows of another weight, transposed": lambda t: first(
+        r"(view {bwd, buffer = @micro_only\.blocks\.1\.rows32\.full1, offset = )4608}", r"\g<1>3072}", t),
+}
 
 
 def plans(bench):
-    """Gathers in one byte are those of windows that only quantize: of the forward pass, but for its ends."""
-    for sets, count in (({}, 4), ({"train.precision.gather": "compute"}, 0), ({"schedule.fsdp": "zero1"}, 0)):
+    """Gathers in one byte are those of windows that only quantize: of the forward pass, but for its ends. Where both
+    passes read one form they are of all windows, but for that of the first unit in the forward pass."""
+    for sets, count in (({}, 4), (ONCE, 16), ({"train.precision.gather": "compute"}, 0),
+                        ({"schedule.fsdp": "zero1"}, 0)):
         _, text = bench.plan(sets)
         micro = text[text.index("func @micro_only("):]
         found = len(re.findall(r"all_gather .*quantized", micro[:micro.index("\n}")]))
@@ -157,13 +182,14 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(args, folder)
         if args.fakes:
-            bench.alike("emulated", {}, [{"schedule.graph": "unit"}, {"train.precision.gather": "compute"}],
+            bench.alike("emulated", ONCE, [{"schedule.graph": "unit"}, {"train.precision.gather": "compute"}],
                         "--target=cuda", "--arch=sm_90", **emulator(args))
         else:
             for group in ALL if args.all else FEW:
                 bench.alike(*group)
             plans(bench)
             mutants(bench, {"schedule.graph": "none"}, MUTANTS)
+            mutants(bench, {"schedule.graph": "none", **ONCE}, ONCE_MUTANTS)
             warnings(bench)
         print(f"{bench.compared} comparisons")
         sys.exit("\n".join(bench.wrong) if bench.wrong else 0)

@@ -259,6 +259,10 @@ static const Case cases[] = {
     {"e4m3 products, gradients of weights too, merged", "llama",
      "dim=32 hidden=16 train.batch=4 train.compute=bf16 train.fp8=Block train.fp8.backward=e4m3 "
      "train.fp8.weight_grads=fp8 train.products=merged"},
+    {"e4m3 products, a weight in one form, merged, zero3, 2 ranks", "llama",
+     "dim=32 hidden=16 train.batch=4 train.compute=bf16 train.fp8=Block train.fp8.backward=e4m3 "
+     "train.fp8.weights=once train.fp8.weight_grads=fp8 train.products=merged schedule.fsdp=zero3 "
+     "schedule.mesh.shard=2"},
     {"e4m3 products, gradients of weights too, scales of tensors", "gpt2",
      "dim=16 train.batch=4 train.compute=bf16 train.fp8=Block.mlp train.fp8.scale=tensor train.fp8.backward=e4m3 "
      "train.fp8.weight_grads=fp8 train.accumulate=2"},
