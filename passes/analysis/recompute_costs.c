@@ -4,6 +4,7 @@
 #include "passes/analysis/recompute_costs.h"
 #include "ir/machine/cost.h"
 #include "ir/mesh.h"
+#include <string.h>
 
 enum { FUSED_SHARE = 16 }; // of its bytes that an op in another op's kernel is taken to cost
 static const double nominal_bytes = 3e12, nominal_flops = 6e14; // a second
@@ -54,12 +55,22 @@ static double seconds_again(const Costs *c, const Op *o) {
     return alone * out / (in + out) / (is_written(c, o) ? 1 : FUSED_SHARE);
 }
 
+// zero3 gathers weights for each pass again, and what quantizes them is done again with it (passes/fsdp/windows.c).
+static bool gathers_again(const Module *m) {
+    const Symbol *schedule = hd_symbol_find(m, "schedule");
+    const Mesh mesh = hd_mesh(m);
+    return schedule && !strcmp(hd_word(&schedule->attrs, A_FSDP, ""), "zero3") &&
+           hd_mesh_ranks(&mesh, HD_SPLIT_AXES) > 1;
+}
+
 // Parameters, arguments, constants and their casts and reshapes: they are there anyway.
 static const bool *find_storage(const Func *f, Arena *a) {
     bool *storage = HD_NEWN(a, bool, f->n_ops + 1);
+    const bool again = gathers_again(f->module);
     for (const Op *o = f->first; o; o = o->next) {
         const Op *def = o->n_in ? o->in[0]->def : NULL;
-        storage[o->id] = !o->n_in || (hd_op_is(o, TRAIT_CARRIES) && (!def || storage[def->id]));
+        const bool carries = hd_op_is(o, TRAIT_CARRIES) || (o->kind == OP_QUANTIZE && again && def);
+        storage[o->id] = !o->n_in || (carries && (!def || storage[def->id]));
     }
     return storage;
 }
