@@ -311,6 +311,10 @@ struct HdBackend {
     bool (*write)(HdExec *x, int64_t offset, const void *data, size_t bytes);
     // Makes initial values where they stay, of type F32, BF16 or F16; ordered as `write`. NULL: the host makes them.
     bool (*draw)(HdExec *x, const struct HdDraw *d, HdDtype dtype, int64_t offset);
+    // Greedy text: the first of the largest of n logits becomes the i32 at `token`, and the one at `position` grows by
+    // 1, so that the next run of the function of a token reads both. The first logit becomes that i32 as well, or -1
+    // where a logit is not finite. Ordered as a run. NULL: the host chooses.
+    bool (*choose)(HdExec *x, int64_t logits, int64_t n, int64_t token, int64_t position);
     bool (*read)(HdExec *x, int64_t offset, void *data, size_t bytes);         // waits for everything issued so far
     // Host memory, clear, into which `read` copies at the full rate of the link, until give_memory. NULL after hd_fail.
     // The two functions are NULL where any memory does.

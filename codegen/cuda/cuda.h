@@ -27,6 +27,8 @@ typedef struct {
     VEC(CudaText) texts;
     VEC(int) piece_of;
     VEC(CudaName) names;
+    const Func *written_in; // for hd_cuda_early: which buffers this function writes, by symbol
+    bool *written;
 } CudaModule; // piece_of: by index into Emit.kernels
 
 CudaModule *hd_cuda_module(Emit *e);
@@ -57,6 +59,9 @@ const char *hd_cuda_device(Emit *e, int64_t offset); // "hd_device(x, 0x1000)"
 // Launches the kernel that converts n elements from address `src` to address `dst`, both C, or adds them there.
 // aligned: both are multiples of 16 bytes.
 void hd_cuda_gemv(Emit *e, const Op *o); // a gemm of one row
+// Whether a kernel may read v before those before it have ended: v is an argument of the function of a token, or a view
+// of a buffer that persists and that this function does not write. What is issued before that function writes neither.
+bool hd_cuda_early(Emit *e, const Op *o, const Value *v);
 void hd_cuda_convert(Emit *e, const Op *o, DType from, DType to, bool add, int64_t n, bool aligned, const char *src,
                      const char *dst);
 

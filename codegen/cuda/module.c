@@ -22,7 +22,7 @@ static int count(const char *text, const char *what) {
 // HdKernel.waits must hold for every kernel of a program: the runtime may launch one before those before it have ended.
 static void check_entries(const char *text) {
     if (count(text, "extern \"C\" __global__") != count(text, "\n    enter();\n"))
-        HD_BUG("a CUDA kernel does not begin with enter():\n%.400s", text);
+        HD_BUG("a CUDA kernel does not wait with enter():\n%.400s", text);
 }
 
 static int text_of(Emit *e, const char *text, bool alone) {
@@ -80,7 +80,11 @@ static void put_undefs(Out *o, const char *text) {
 typedef struct { const char *open, *close, *defined; } Mark;
 static const Mark marks[] = {{"/*drop:", ":drop*/", "_DROP "}, // dropout
                              {"/*cap:", ":cap*/", "_CAP "},    // softcap
-                             {"/*sink:", ":sink*/", "_SINK "}};
+                             {"/*sink:", ":sink*/", "_SINK "},
+                             // where a kernel waits for those before it: after it has read what they do not write,
+                             // or first
+                             {"/*early:", ":early*/", "_EARLY "},
+                             {"/*late:", ":late*/", "_LATE "}};
 
 static const char *next_mark(const char *text, const Mark **mark) {
     const char *first = NULL;

@@ -18,6 +18,11 @@ int hd_alignment(const Op *o) {
     if (hd_op_is(o, TRAIT_ATTENTION)) s = hd_attention_shape(o), parts = s.packed ? 3 : 0;
     for (int i = 0; i < o->n_in; i++) include_value(&align, o->in[i], s.part, i == s.grad ? parts : 0, s.dtype);
     for (int i = 0; i < o->n_out; i++) include_value(&align, o->out[i], NULL, 0, s.dtype); // parts are like in[grad]'s
+    const AttrId kept[] = {A_KEYS, A_VALUES};
+    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) {
+        const Symbol *cache = hd_named(o, kept[i]);
+        if (cache && cache->place.placed) include(&align, cache->place.offset);
+    }
     const Symbol *into = hd_named(o, A_INTO);
     const Type *t = into ? hd_result_type(o, 0) : NULL;
     if (t && into->type && hd_type_count(t) > 1)

@@ -31,4 +31,7 @@ bool hd_cuda_collect(HdExec *h, void *data);
 
 // draw.c
 bool hd_cuda_draw(HdExec *h, const struct HdDraw *d, HdDtype dtype, int64_t offset);
+
+// choose.c
+bool hd_cuda_choose(HdExec *h, int64_t logits, int64_t n, int64_t token, int64_t position);
 #endif

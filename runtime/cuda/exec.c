@@ -310,7 +310,8 @@ void hd_cuda_copy(HdExec *h, int stream, uint64_t d, uint64_t s, size_t bytes) {
 
 const HdBackend hd_cuda_backend = {
     .name = "cuda",
-    .open = cuda_open, .write = hd_cuda_write, .draw = hd_cuda_draw, .read = hd_cuda_read, .run = cuda_run,
+    .open = cuda_open, .write = hd_cuda_write, .draw = hd_cuda_draw, .choose = hd_cuda_choose,
+    .read = hd_cuda_read, .run = cuda_run,
     .take_memory = hd_cuda_take_memory, .give_memory = hd_cuda_give_memory,
     .post = hd_cuda_post, .collect = hd_cuda_collect, .sync = cuda_sync, .write_profile = cuda_write_profile,
     .write_timeline = cuda_write_timeline, .close = cuda_close,

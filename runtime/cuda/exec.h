@@ -30,6 +30,7 @@ typedef struct { // kernels compiled from the program's sources, and those of in
     CuFunction *functions; // one a kernel
     HdParams *params;
     CuFunction draw[HD_DRAWS]; // by type of storage (draw.c)
+    CuFunction choose;         // of programs that write text (choose.c)
 } HdModules;
 
 typedef struct HdCompile HdCompile; // a running compilation of all sources
@@ -147,6 +148,10 @@ bool hd_cuda_map(HdCuda *x, HdDtype dtype, uint64_t at, const uint64_t dims[4], 
 // draw.c: initial values
 extern const HdSource hd_draw_source;
 bool hd_draws_load(HdCuda *x, CuModule m); // a module of hd_draw_source
+
+// choose.c: the next token of a text
+extern const HdSource hd_choose_source;
+bool hd_choose_load(HdCuda *x, CuModule m); // a module of hd_choose_source
 
 // gemm.c: chooses an algorithm for every product of the program, timed in the arena's memory, which is left dirty
 bool hd_gemms_open(HdCuda *x);

@@ -40,7 +40,8 @@ static char *format(const char *fmt, const char *a, const char *b, const char *c
 
 static const HdSource *source(const HdCompile *c, int i) { // the program's, then the runtime's own
     const HdProgram *p = c->x->head.program;
-    return i < p->n_sources ? &p->sources[i] : &hd_draw_source;
+    if (i < p->n_sources) return &p->sources[i];
+    return i == p->n_sources && p->n_params ? &hd_draw_source : &hd_choose_source;
 }
 
 // The first thread to arrive opens the library, under the lock; the others wait for it.
@@ -136,7 +137,7 @@ HdCompile *hd_compile_start(HdCuda *x) {
     const HdProgram *p = x->head.program;
     HdCompile *c = calloc(1, sizeof *c);
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    const int n = p->n_sources + (p->n_params > 0);
+    const int n = p->n_sources + (p->n_params > 0) + (p->decode_step.n_segments > 0);
     if (!c || !(c->units = calloc((size_t)n + 1, sizeof *c->units)) ||
         !(c->threads = calloc((size_t)n + 1, sizeof *c->threads))) {
         if (c) free(c->units);
@@ -209,7 +210,9 @@ static bool load_kernels(HdCuda *x, HdCompile *c) {
         x->modules.functions[i] = f;
         x->modules.params[i] = params_of(api, f);
     }
-    return c->n == p->n_sources || hd_draws_load(x, x->modules.modules[p->n_sources]);
+    for (int i = p->n_sources; i < c->n; i++)
+        if (!(source(c, i) == &hd_draw_source ? hd_draws_load : hd_choose_load)(x, x->modules.modules[i])) return false;
+    return true;
 }
 
 bool hd_compile_join(HdCuda *x, HdCompile *c) {

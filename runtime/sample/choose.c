@@ -13,17 +13,33 @@ double hd_choose_at(uint64_t seed, uint64_t index) {
     return (double)(((uint64_t)word[0] << 32 | word[1]) >> 11) * 0x1p-53;
 }
 
-// The first of the largest; -1 where one is not finite. A vocabulary is long: both loops are made to be vectorised.
+// The first of the largest; -1 where one is not finite. A vocabulary is long, so loops over LANES logits, each with a
+// result of its own, are made to be vectorised.
 static int64_t largest(int64_t n, const float *logits) {
-    float most = n > 0 ? logits[0] : 0;
-    int bad = 0;
-    for (int64_t i = 0; i < n; i++) {
-        bad |= !(fabsf(logits[i]) <= FLT_MAX);
-        most = logits[i] > most ? logits[i] : most;
+    enum { LANES = 16 };
+    float most[LANES];
+    int bad[LANES] = {0};
+    int64_t at = 0;
+    for (int j = 0; j < LANES; j++) most[j] = -FLT_MAX;
+    for (; at + LANES <= n; at += LANES)
+        for (int j = 0; j < LANES; j++) {
+            const float x = logits[at + j];
+            bad[j] |= !(fabsf(x) <= FLT_MAX);
+            most[j] = x > most[j] ? x : most[j];
+        }
+    for (; at < n; at++) {
+        bad[0] |= !(fabsf(logits[at]) <= FLT_MAX);
+        most[0] = logits[at] > most[0] ? logits[at] : most[0];
     }
-    if (bad) return -1;
+    for (int j = 1; j < LANES; j++) {
+        bad[0] |= bad[j];
+        most[0] = most[j] > most[0] ? most[j] : most[0];
+    }
+    if (bad[0]) return -1;
     int64_t best = 0;
-    while (best < n && logits[best] != most) best++;
+    for (int there = 0; !there && best + LANES <= n; best += there ? 0 : LANES)
+        for (int j = 0; j < LANES; j++) there |= logits[best + j] == most[0];
+    while (best < n && logits[best] != most[0]) best++;
     return best < n ? best : 0;
 }
 

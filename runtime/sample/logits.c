@@ -49,6 +49,22 @@ bool hd_decode_run(HdExec *x, int32_t token, int32_t position) {
            p->backend->write(x, f->args[1].offset, &position, sizeof position) && p->backend->run(x, f);
 }
 
+bool hd_decode_again(HdExec *x) {
+    const HdProgram *p = x->program;
+    x->step = &p->decode_step;
+    x->begins = x->ends = true;
+    return p->backend->run(x, of_token(p));
+}
+
+bool hd_decode_choose(HdExec *x, int64_t n) {
+    const HdFunc *f = of_token(x->program);
+    const int64_t logits = f->results[0].offset;
+    return x->program->backend->choose(x, logits, n, f->args[0].offset, f->args[1].offset) &&
+           x->program->backend->post(x, 1, &logits, sizeof(int32_t));
+}
+
+bool hd_decode_chosen(HdExec *x, int32_t *token) { return x->program->backend->collect(x, token); }
+
 bool hd_decode_read(HdExec *x, float *row) {
     const HdProgram *p = x->program;
     return p->backend->read(x, of_token(p)->results[0].offset, row, (size_t)hd_logits_vocab(p) * sizeof *row);

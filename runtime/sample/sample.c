@@ -1,5 +1,6 @@
 // See sample.h. A program that keeps keys and values computes each token of the text once, as long as the text is no
-// longer than the window. Otherwise every token is computed from the whole window: the last `seq` tokens of the text,
+// longer than the window. Where the largest logit is chosen and the target does it, the next tokens are under way while
+// the host reads one. Otherwise every token is computed from the whole window: the last `seq` tokens of the text,
 // and behind them tokens that a causal model does not look at, which the first one of a text proves.
 #include "runtime/sample/sample.h"
 #include "runtime/sample/choose.h"
@@ -83,6 +84,7 @@ typedef struct {
     HdChoice choice;
     uint64_t seed;
     int64_t kept; // keys and values of so many tokens of the text are there
+    int64_t asked, given; // tokens of the text up to the last one that the target is asked for, that it has given
 } Writer;
 
 // all: the logits of the last of n tokens, at most `seq`, of which `kept` have run.
@@ -90,6 +92,37 @@ static bool next_logits(Writer *t, const int32_t *tokens, int64_t n, float *row)
     bool ok = true;
     for (; ok && t->kept < n; t->kept++) ok = hd_decode_run(t->x, tokens[t->kept], (int32_t)t->kept);
     return ok && hd_decode_read(t->x, row);
+}
+
+static bool target_chooses(const Writer *t) {
+    return t->w->ranks == 1 && t->choice.temperature == 0 && t->x->program->backend->choose;
+}
+
+static bool ask(Writer *t, const Sample *s) { // for the next token
+    bool ok = true;
+    if (t->asked == s->prompt)
+        for (; ok && t->kept < s->prompt; t->kept++) ok = hd_decode_run(t->x, s->tokens[t->kept], (int32_t)t->kept);
+    else ok = hd_decode_again(t->x), t->kept++;
+    t->asked++;
+    return ok && hd_decode_choose(t->x, t->vocab);
+}
+
+// Token n, and those after it are under way.
+static bool likeliest(Writer *t, const Sample *s, int64_t n, int32_t *token) {
+    enum { AHEAD = 2 };
+    const int64_t last = s->total < t->seq + 1 ? s->total : t->seq + 1;
+    bool ok = true;
+    if (!t->asked) t->asked = t->given = s->prompt;
+    while (ok && t->asked < last && t->asked <= n + AHEAD) ok = ask(t, s);
+    t->given++;
+    return ok && hd_decode_chosen(t->x, token);
+}
+
+static bool take_rest(Writer *t) { // of a text that a signal ended
+    int32_t token;
+    for (; t->given < t->asked; t->given++)
+        if (!hd_decode_chosen(t->x, &token)) return false;
+    return true;
 }
 
 // all: the logits of the last of n tokens. `pad`: what is behind them.
@@ -114,10 +147,12 @@ static bool is_causal(Writer *t, const int32_t *tokens, int64_t n) {
 // all: rank 0 chooses. *stop: a signal ends the text.
 static bool next_token(Writer *t, const Sample *s, int64_t n, int32_t *token, bool *stop) {
     const bool keeps = hd_decode_there(t->x->program) && n <= t->seq;
-    bool ok = keeps ? next_logits(t, s->tokens, n, t->logits)
-                    : last_logits(t, s->tokens, n, 0, t->logits) && (n > s->prompt || is_causal(t, s->tokens, n));
+    const bool there = keeps && target_chooses(t);
     int32_t chosen[2] = {0, hd_signal_stop() != 0};
-    if (ok)
+    bool ok = there   ? likeliest(t, s, n, chosen)
+              : keeps ? next_logits(t, s->tokens, n, t->logits)
+                      : last_logits(t, s->tokens, n, 0, t->logits) && (n > s->prompt || is_causal(t, s->tokens, n));
+    if (ok && !there)
         chosen[0] = (int32_t)hd_choose(&t->choice, t->vocab, t->logits,
                                        hd_choose_at(t->seed, (uint64_t)(n - s->prompt)), t->chances);
     if (ok && chosen[0] < 0) ok = hd_fail("the logits of token %lld of the text are not all finite", (long long)n);
@@ -163,6 +198,7 @@ static bool write_tokens(Writer *t, Sample *s, double *seconds) {
         ok = next_token(t, s, n, &s->tokens[n], &stop);
         if (ok && numbers && said) said = say_numbers(s, n, n + 1);
     }
+    ok = ok && take_rest(t);
     *seconds = hd_now() - start;
     if (numbers && said) hd_say(stdout, "\n"), said = written();
     return ok && hd_world_agree(t->w, said && (t->w->rank || numbers || say_bytes(s, n)));

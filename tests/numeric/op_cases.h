@@ -55,10 +55,16 @@ static const char *const op_buffers =
     "buffer @count : i32[4] {class = optimizer}\n"
     "buffer @keys : i32[40] {class = optimizer}\n"
     "buffer @keys.f32 : f32[320] {class = kv_cache}\n"
+    "buffer @many_keys.f32 : f32[12800] {class = kv_cache}\n"
+    "buffer @many_values.f32 : f32[12800] {class = kv_cache}\n"
     "buffer @values.f32 : f32[320] {class = kv_cache}\n"
     "buffer @keys.bf16 : bf16[320] {class = kv_cache}\n"
+    "buffer @many_keys.bf16 : bf16[12800] {class = kv_cache}\n"
+    "buffer @many_values.bf16 : bf16[12800] {class = kv_cache}\n"
     "buffer @values.bf16 : bf16[320] {class = kv_cache}\n"
     "buffer @keys.f16 : f16[320] {class = kv_cache}\n"
+    "buffer @many_keys.f16 : f16[12800] {class = kv_cache}\n"
+    "buffer @many_values.f16 : f16[12800] {class = kv_cache}\n"
     "buffer @values.f16 : f16[320] {class = kv_cache}\n"
     "buffer @life : f32[5000] {class = gradients, transient}\n"
     "buffer @leaf : f32[5000] {class = gradients, transient}\n"
@@ -280,6 +286,14 @@ static const OpCase op_cases[] = {
     "(%q: $[1,1,48], %i20: i32[1,1], %k: $[1,1,16], %v: $[1,1,16], %s: f32[3]) -> $[1,1,48] {\n  %0 = "                \
     "attention_step %q, %i20, %k, %v, %s {heads = 3, kv_heads = 1, keys = @keys." t ", softcap = 0.9, sink, values = " \
     "@values." t "} : $[1,1,48]\n  return %0\n}"
+// ... of so many positions that a head has several blocks
+#define ATTENTION_STEP_MANY(t)                                                                                         \
+    "(%q: $[1,1,128], %i200: i32[1,1], %k: $[1,1,64], %v: $[1,1,64], %s: f32[2]) -> $[1,1,128] {\n  %0 = "             \
+    "attention_step %q, %i200, %k, %v, %s {heads = 2, keys = @many_keys." t ", kv_heads = 1, sink, values = "          \
+    "@many_values." t "} : $[1,1,128]\n  return %0\n}"
+    {CASE_F32, ATTENTION_STEP_MANY("f32")},
+    {CASE_BF16, ATTENTION_STEP_MANY("bf16")},
+    {CASE_F16, ATTENTION_STEP_MANY("f16")},
     {CASE_F32, ATTENTION_STEP_SINK("f32")},
     {CASE_BF16, ATTENTION_STEP_SINK("bf16")},
     {CASE_F32, ATTENTION_STEP("f32")},

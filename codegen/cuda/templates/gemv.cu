@@ -1,9 +1,10 @@
 // The product of one row with a matrix, in f32: y = x W' (GV_TB, W [n, k]) or y = x W (W [k, n]). Its time is that of
-// reading W. With GV_TB a warp adds up GV_EACH elements of y, its lanes side by side along k. Else a thread has GV_VEC
-// columns, and the threads of a block share k; a block adds their sums up in order. Written before this text: GV_KERNEL
-// (name), GV_T (type of x, W and the bias), GV_OUT (type of y), GV_N, GV_K, GV_VEC, GV_TB, GV_EACH, GV_LANES (threads
-// side by side along n, without GV_TB), GV_BIAS. Grid (n / (8 GV_EACH) or n / (GV_LANES GV_VEC), rounded up, 1, 1), 256
-// threads.
+// reading W. With GV_TB a warp adds up GV_ROWS elements of y one after another, its lanes side by side along k, and has
+// two parts of rows under way; with GV_EARLY instead of GV_LATE the first two before the kernels before this one have
+// ended, none of which writes W. Else a thread has GV_VEC columns, and the threads of a block share k; a block adds
+// their sums up in order. Written before this text: GV_KERNEL (name), GV_T (type of x, W and the bias), GV_OUT (type of
+// y), GV_N, GV_K, GV_VEC, GV_TB, GV_ROWS, GV_STAGED (x is copied to shared memory), GV_LANES (threads side by side
+// along n, without GV_TB), GV_BIAS. Grid (n / (8 GV_ROWS) or n / (GV_LANES GV_VEC), rounded up, 1, 1), 256 threads.
 #ifndef GV_ONCE
 #define GV_ONCE
 // y += x w, element by element, into the V sums
@@ -14,50 +15,80 @@ __device__ __forceinline__ void gv_add(float (&sum)[V], const Raw<T, V> &x, cons
 }
 #endif
 
-extern "C" __global__ void __launch_bounds__(256) GV_KERNEL(const GV_T *x, const GV_T *w,
+extern "C" __global__ void __launch_bounds__(256, 2) GV_KERNEL(const GV_T *x, const GV_T *w,
 #if GV_BIAS
                                                             const GV_T *bias,
 #endif
                                                             GV_OUT *y) {
+/*late:
     enter();
+:late*/
 #if GV_TB
-    // Of one row of W up to 12 chunks are under way at once, so that a warp waits for memory once; of several 4 each.
-    enum { CHUNK = 32 * GV_VEC, CHUNKS = (GV_K + CHUNK - 1) / CHUNK, MOST = GV_EACH == 1 ? 12 : 4,
-           AHEAD = CHUNKS < MOST ? CHUNKS : MOST };
-    const int lane = threadIdx.x % 32, first = (blockIdx.x * 8 + threadIdx.x / 32) * GV_EACH;
-    float sum[GV_EACH][GV_VEC];
-#pragma unroll
-    for (int i = 0; i < GV_EACH; i++)
-#pragma unroll
-        for (int j = 0; j < GV_VEC; j++) sum[i][j] = 0.0f;
-    for (int c = 0; c < CHUNKS; c += AHEAD) {
-        Raw<GV_T, GV_VEC> a[AHEAD], b[GV_EACH][AHEAD];
+    enum { CHUNK = 32 * GV_VEC, CHUNKS = (GV_K + CHUNK - 1) / CHUNK, PARTS = (CHUNKS + 7) / 8,
+           AHEAD = (CHUNKS + PARTS - 1) / PARTS, ALL = GV_ROWS * PARTS };
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, first = (blockIdx.x * 8 + warp) * GV_ROWS;
+    Raw<GV_T, GV_VEC> here[AHEAD], next[AHEAD];
+    const auto there = [&](int k) { return GV_K % (CHUNK * AHEAD) == 0 || k < GV_K; };
+    const auto load = [&](Raw<GV_T, GV_VEC>(&w_of)[AHEAD], int part) {
+        const int row = first + part / PARTS;
 #pragma unroll
         for (int s = 0; s < AHEAD; s++) {
-            const int k = (c + s) * CHUNK + lane * GV_VEC;
-            const bool there = GV_K % (CHUNK * AHEAD) == 0 || k < GV_K;
-            if (there) a[s].load(x + k);
-            else a[s].zero();
-#pragma unroll
-            for (int i = 0; i < GV_EACH; i++) {
-                if (there && (GV_N % (8 * GV_EACH) == 0 || first + i < GV_N))
-                    b[i][s].load(w + (i64)(first + i) * GV_K + k);
-                else b[i][s].zero();
-            }
+            const int k = (part % PARTS * AHEAD + s) * CHUNK + lane * GV_VEC;
+            if (there(k) && (GV_N % (8 * GV_ROWS) == 0 || row < GV_N)) w_of[s].load(w + (i64)row * GV_K + k);
+            else w_of[s].zero();
         }
-#pragma unroll
-        for (int s = 0; s < AHEAD; s++)
-#pragma unroll
-            for (int i = 0; i < GV_EACH; i++) gv_add(sum[i], a[s], b[i][s]);
-    }
-#pragma unroll
-    for (int i = 0; i < GV_EACH; i++) {
-        float all = warp_sum(tree(sum[i]));
-        if (lane || first + i >= GV_N) continue;
+    };
+    load(here, 0);
+    if (ALL > 1) load(next, 1);
 #if GV_BIAS
-        all = plus(all, widen(bias[first + i]));
+    float shift = first + lane < GV_N && lane < GV_ROWS ? widen(bias[first + lane]) : 0.0f;
 #endif
-        put1(y + first + i, all);
+/*early:
+    enter();
+:early*/
+#if GV_STAGED
+    __shared__ __align__(16) GV_T staged[GV_K];
+    for (int k = threadIdx.x * GV_VEC; k < GV_K; k += 256 * GV_VEC) {
+        Raw<GV_T, GV_VEC> a;
+        a.load(x + k);
+        a.store(staged + k);
+    }
+    __syncthreads();
+    const GV_T *factor = staged;
+#else
+    const GV_T *factor = x;
+#endif
+    float sum[GV_VEC], mine = 0.0f;
+#pragma unroll
+    for (int j = 0; j < GV_VEC; j++) sum[j] = 0.0f;
+    const auto add = [&](const Raw<GV_T, GV_VEC>(&w_of)[AHEAD], int part) {
+#pragma unroll
+        for (int s = 0; s < AHEAD; s++) {
+            const int k = (part % PARTS * AHEAD + s) * CHUNK + lane * GV_VEC;
+            Raw<GV_T, GV_VEC> a;
+            if (there(k)) a.load(factor + k);
+            else a.zero();
+            gv_add(sum, a, w_of[s]);
+        }
+        if (part % PARTS != PARTS - 1) return;
+        const float all = warp_sum(tree(sum));
+        const int row = part / PARTS, at = first + row / 32 * 32 + lane;
+        if (row % 32 == lane) mine = all;
+#pragma unroll
+        for (int j = 0; j < GV_VEC; j++) sum[j] = 0.0f;
+        if ((row % 32 != 31 && row != GV_ROWS - 1) || lane > row % 32 || at >= GV_N) return; // a lane has an element
+#if GV_BIAS
+        if (row >= 32) shift = widen(bias[at]);
+        mine = plus(mine, shift);
+#endif
+        put1(y + at, mine);
+    };
+#pragma unroll 1
+    for (int part = 0; part < ALL; part += 2) {
+        add(here, part);
+        if (part + 2 < ALL) load(here, part + 2);
+        if (part + 1 < ALL) add(next, part + 1);
+        if (part + 3 < ALL) load(next, part + 3);
     }
 #else
     enum { PARTS = 256 / GV_LANES, COLUMNS = GV_LANES * GV_VEC, AHEAD = 4 };
