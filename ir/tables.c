@@ -121,9 +121,11 @@ const CollectiveInfo *hd_collective(const Op *o) {
     return hd_op_is(o, TRAIT_COLLECTIVE) ? &collectives[o->kind] : NULL;
 }
 
+// Of two ranks NCCL's reduce-scatter adds two numbers, which is the tree: a sum of two does not depend on their order.
 bool hd_exchanges(const Op *o) {
-    return hd_op_is(o, TRAIT_COLLECTIVE) && hd_collective(o)->sums &&
-           (hd_has(&o->attrs, A_TREE) || hd_has(&o->attrs, A_OUT));
+    if (!hd_op_is(o, TRAIT_COLLECTIVE) || !hd_collective(o)->sums) return false;
+    const Type *whole = o->n_in ? o->in[0]->type : hd_named(o, A_BUFFER)->type, *part = hd_result_type(o, 0);
+    return hd_has(&o->attrs, A_OUT) || (hd_has(&o->attrs, A_TREE) && whole->dim[0] > 2 * part->dim[0]);
 }
 
 static const char *const roles[] = {
