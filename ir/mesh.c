@@ -115,6 +115,44 @@ Axes hd_mesh_live(const Mesh *mesh) {
     return live;
 }
 
+// --- hosts
+
+// The largest part of an axis of `size` ranks that divides it and has at most `most`.
+static int64_t part_of(int64_t size, int64_t most) {
+    int64_t part = most < size ? most : size;
+    while (part > 1 && size % part) part--;
+    return part > 1 ? part : 1;
+}
+
+int64_t hd_mesh_host(const Mesh *mesh, int64_t most) {
+    int64_t host = 1;
+    for (int a = 0; a < N_AXES; a++) {
+        const int64_t part = part_of(mesh->size[a], most / host);
+        host *= part;
+        if (part < mesh->size[a]) break;
+    }
+    return host;
+}
+
+int64_t hd_mesh_on_host(const Mesh *mesh, Axes over, int64_t host) {
+    int64_t on = 1;
+    for (int a = 0; a < N_AXES; a++) {
+        const int64_t part = part_of(mesh->size[a], host);
+        if (over >> a & 1) on *= part;
+        host /= part;
+    }
+    return on;
+}
+
+const char *hd_host_wrong(Arena *a, const Mesh *mesh, int64_t host) {
+    if (host < 1) return hd_sprintf(a, "host = %lld is no number of ranks", ll(host));
+    const int64_t ranks = hd_mesh_ranks(mesh, HD_ALL_AXES), fits = hd_mesh_host(mesh, host);
+    if (host >= ranks || fits == host) return NULL;
+    return hd_sprintf(a, "host = %lld cuts the mesh %s unevenly: ranks fill hosts from the innermost axis outwards, so "
+                      "a host holds whole axes and a divisor of the next one; choose %lld, or %lld for one host",
+                      ll(host), hd_mesh_text(a, mesh, true), ll(fits), ll(ranks));
+}
+
 // --- checks
 
 static const char *list_wrong(const Module *m, const Attr *list) {
@@ -145,10 +183,10 @@ const char *hd_split_wrong(const Module *m, const Attr *split, const Type *whole
                       hd_axes_text(m->cx->arena, hd_axes(&as, split->id)));
 }
 
-static void check_sizes(const Module *m, const Symbol *s, const Attr *list, const Attr *sizes) {
+static bool check_sizes(const Module *m, const Symbol *s, const Attr *list, const Attr *sizes) {
     if (!list || !sizes || list->n != sizes->n) {
         hd_error(m->cx, s->span, "the mesh has %d axes and %d sizes", list ? list->n : 0, sizes ? sizes->n : 0);
-        return;
+        return false;
     }
     Mesh mesh = hd_mesh(m);
     int64_t ranks = 1;
@@ -157,6 +195,13 @@ static void check_sizes(const Module *m, const Symbol *s, const Attr *list, cons
     if (ranks > HD_MAX_RANKS)
         hd_error(m->cx, s->span, "a mesh of %s ranks is none: sizes start at 1, and there are at most %d ranks",
                  hd_mesh_text(m->cx->arena, &mesh, false), HD_MAX_RANKS);
+    return ranks <= HD_MAX_RANKS;
+}
+
+static void check_host(const Module *m, const Symbol *s) {
+    const Mesh mesh = hd_mesh(m);
+    const char *wrong = hd_host_wrong(m->cx->arena, &mesh, hd_int(&s->attrs, A_HOST, 1));
+    if (wrong) hd_error(m->cx, s->span, "%s @%s: %s", hd_symbol_keyword(s->kind), s->name, wrong);
 }
 
 void hd_mesh_check(const Module *m) {
@@ -164,7 +209,7 @@ void hd_mesh_check(const Module *m) {
         const Attr *mesh = hd_attr(&s->attrs, A_MESH), *sizes = hd_attr(&s->attrs, A_SIZES);
         bool ok = check_list(m, s, hd_attr(&s->attrs, A_OVER)) && check_list(m, s, hd_attr(&s->attrs, A_SPLIT)) &&
                   check_list(m, s, hd_attr(&s->attrs, A_COPIED));
-        if (check_list(m, s, mesh) && ok && (mesh || sizes))
-            check_sizes(m, s, mesh, sizes);
+        if (!check_list(m, s, mesh) || !ok || ((mesh || sizes) && !check_sizes(m, s, mesh, sizes))) continue;
+        if (hd_has(&s->attrs, A_HOST)) check_host(m, s);
     }
 }

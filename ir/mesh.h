@@ -50,6 +50,12 @@ int64_t hd_mesh_number(const Mesh *mesh, Axes over, int64_t rank);           // 
 int64_t hd_mesh_member(const Mesh *mesh, Axes over, int64_t rank, int64_t i); // rank i of the group of `rank`
 Axes hd_mesh_live(const Mesh *mesh);                    // the axes with more than one rank
 
+// Hosts: ranks with consecutive numbers share one, so the innermost axes stay within it. A host has all ranks along
+// some of these axes, and of the next one a part that divides it: no two groups over an axis are cut in another way.
+int64_t hd_mesh_host(const Mesh *mesh, int64_t most); // the most ranks of a host that is so and has at most so many
+int64_t hd_mesh_on_host(const Mesh *mesh, Axes over, int64_t host); // of the ranks of a group, by such a host
+const char *hd_host_wrong(Arena *a, const Mesh *mesh, int64_t host); // what is, as text; NULL: nothing
+
 Axes hd_axes(const Attrs *as, AttrId id); // of a list of names; unknown ones are left out: hd_verify refuses them
 void hd_set_axes(Ctx *cx, Attrs *as, AttrId id, Axes axes);
 const char *hd_axes_text(Arena *a, Axes axes); // "shard and replicate"

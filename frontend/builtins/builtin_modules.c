@@ -45,7 +45,7 @@ const char hd_prelude[] =
 #define AXIS(id, name, data, storage, doc) name " = 1; "
 #include "ir/axes.def"
 #undef AXIS
-    "}\n"
+    "host = auto; }\n"
     "  fsdp none { unit none; root = split; prefetch = " TEXT(HD_DEFAULT_PREFETCH) "; live_grads = "
     TEXT(HD_DEFAULT_LIVE_GRADS) "; overlap_micro = on; weights = auto; }\n"
     "  recompute auto { slower = 0.025; }\n"

@@ -369,9 +369,12 @@ static bool check_mesh(Front *f, const Settings *set) {
         ranks *= (double)mesh.size[a];
         if (axes[a].layer > last->layer || axes[a].span.lo > last->span.lo) last = &axes[a];
     }
-    if (ranks <= HD_MAX_RANKS) return true;
-    return hd_front_error(f, last->span, "a mesh of %s is %.0f ranks; at most %d can run",
-                          hd_mesh_text(f->arena, &mesh, false), ranks, HD_MAX_RANKS);
+    if (ranks > HD_MAX_RANKS)
+        return hd_front_error(f, last->span, "a mesh of %s is %.0f ranks; at most %d can run",
+                              hd_mesh_text(f->arena, &mesh, false), ranks, HD_MAX_RANKS);
+    const Setting *host = &set->at[row_of(A_HOST)];
+    const char *wrong = host->v.i ? hd_host_wrong(f->arena, &mesh, host->v.i) : NULL; // 0: auto
+    return !wrong || hd_front_error(f, host->span, "schedule.mesh.%s", wrong);
 }
 
 Settings *hd_settings_read(Front *f, Node *const *sets, int n_sets) {

@@ -11,6 +11,8 @@
 #include <math.h>
 #include <string.h>
 
+enum { MOST_OF_HOSTS = 8 }; // devices of one, where a table does not say
+
 static double between(double x, double x0, double y0, double x1, double y1) {
     return y0 * exp(log(y1 / y0) * log(x / x0) / log(x1 / x0));
 }
@@ -126,17 +128,40 @@ static const FactId collective_fact[N_OPS] = {
 #include "ir/collectives.def"
 };
 
-double hd_model_collective(const DeviceModel *d, OpKind kind, int64_t ranks, double bytes) {
-    const FactId f = collective_fact[kind];
-    const FactLine *l = &d->lines[d->first[f]];
-    const int n = d->first[f + 1] - d->first[f];
-    const double most = l[n - 1].number, us = surface(l, n, (double)ranks, bytes, false);
-    // more ranks than were measured: the bytes at the same rate, the way around the ring so much longer
-    return 1e-6 * (us + ((double)ranks > most ? hd_curve(&l[n - 1], 0, false) * ((double)ranks / most - 1) : 0));
+const char *hd_link_text(Link l) { return l == LINK_NVLINK ? "nvlink" : "network"; }
+
+static int lines_of_link(const DeviceModel *d, OpKind kind, Link link, const FactLine **first) {
+    const char *words[FACT_WORDS] = {hd_link_text(link)};
+    return lines_of(d, collective_fact[kind], words, first);
 }
 
-int64_t hd_model_most_ranks(const DeviceModel *d, OpKind kind) {
-    return (int64_t)d->lines[d->first[collective_fact[kind] + 1] - 1].number;
+static double linked_us(const DeviceModel *d, OpKind kind, Link link, int64_t ranks, double bytes) {
+    const FactLine *l;
+    const int n = lines_of_link(d, kind, link, &l);
+    const double most = l[n - 1].number, us = surface(l, n, (double)ranks, bytes, false);
+    // more ranks than were measured: the bytes at the same rate, the way around the ring so much longer
+    return us + ((double)ranks > most ? hd_curve(&l[n - 1], 0, false) * ((double)ranks / most - 1) : 0);
+}
+
+int64_t hd_model_most_ranks(const DeviceModel *d, OpKind kind, Link link) {
+    const FactLine *l;
+    const int n = lines_of_link(d, kind, link, &l);
+    return n ? (int64_t)l[n - 1].number : 0;
+}
+
+// Of the bytes that each rank receives, those that pass the network link of each. Around a ring every host receives
+// what one rank does, by the links of all its ranks. An exchange sends each rank its own.
+static double bytes_between(OpKind kind, Party p, double bytes) {
+    if (kind != OP_EXCHANGE) return bytes / (double)p.on_host;
+    return bytes * (double)(p.ranks - p.on_host) / (double)(p.ranks - 1);
+}
+
+double hd_model_collective(const DeviceModel *d, OpKind kind, Party p, double bytes) {
+    if (hd_link(p) == LINK_NVLINK || !hd_model_most_ranks(d, kind, LINK_NETWORK))
+        return 1e-6 * linked_us(d, kind, LINK_NVLINK, p.ranks, bytes);
+    const double between = linked_us(d, kind, LINK_NETWORK, p.ranks / p.on_host, bytes_between(kind, p, bytes));
+    const double within = p.on_host > 1 ? linked_us(d, kind, LINK_NVLINK, p.on_host, bytes) : 0;
+    return 1e-6 * (between > within ? between : within);
 }
 
 double hd_model_copy(const DeviceModel *d, CopyWay way, double bytes, bool both) {
@@ -187,11 +212,29 @@ int64_t hd_collective_ranks(const Op *o) {
     return (int64_t)((from < to ? to / from : from / to) + 0.5);
 }
 
+int64_t hd_model_host(const DeviceModel *d, const Module *m) {
+    const Mesh mesh = hd_mesh(m);
+    const Symbol *schedule = hd_symbol_find(m, "schedule");
+    const int64_t said = schedule ? hd_int(&schedule->attrs, A_HOST, 0) : 0;
+    return hd_mesh_host(&mesh, said > 0 ? said : (int64_t)number_or(d, FACT_HOST, MOST_OF_HOSTS));
+}
+
+Party hd_party(const DeviceModel *d, const Op *o) {
+    const Symbol *comm = hd_named(o, A_COMM);
+    const Mesh mesh = hd_mesh(o->func->module);
+    const Axes over = comm ? hd_axes(&comm->attrs, A_OVER) : 0;
+    Party p = {.ranks = hd_collective_ranks(o)};
+    p.on_host = p.ranks;
+    if (hd_mesh_ranks(&mesh, over) == p.ranks) // otherwise a text without a mesh
+        p.on_host = hd_mesh_on_host(&mesh, over, hd_model_host(d, o->func->module));
+    return p;
+}
+
 static double collective(const DeviceModel *d, const Op *o, double flops HD_UNUSED, double bytes) {
     const int64_t ranks = hd_collective_ranks(o);
     const double rounded = (double)hd_type_bytes(hd_result_type(o, 0)) / (double)ranks; // what `out` writes first
     const double casts = hd_has(&o->attrs, A_OUT) ? hd_model_rows(d, bytes_read(o) + rounded) : 0;
-    if (ranks > 1) return casts + hd_model_collective(d, o->kind, ranks, bytes);
+    if (ranks > 1) return casts + hd_model_collective(d, o->kind, hd_party(d, o), bytes);
     return casts > 0 ? casts : hd_model_copy(d, COPY_WITHIN, bytes_read(o), false);
 }
 
@@ -330,14 +373,25 @@ static double fastest(const FactLine *l) {
     return last->at / last->is;
 }
 
+static double linked_floor(const DeviceModel *d, OpKind kind, Link link, int64_t ranks, double bytes) {
+    const FactLine *l, *last;
+    const int n = lines_of_link(d, kind, link, &l);
+    last = l + n - 1;
+    while (l < last && l->number < (double)ranks) l++;
+    return bytes / fastest(l);
+}
+
 // Microseconds that the bytes of an op take at least.
 static double path_floor(const DeviceModel *d, const Op *o, double bytes) {
     const FactLine *l;
     if (hd_op_is(o, TRAIT_COLLECTIVE) && hd_collective_ranks(o) > 1) {
-        const FactId f = collective_fact[o->kind];
-        const FactLine *last = &d->lines[d->first[f + 1] - 1];
-        for (l = &d->lines[d->first[f]]; l < last && l->number < (double)hd_collective_ranks(o);) l++;
-        return bytes / fastest(l);
+        const Party p = hd_party(d, o);
+        if (hd_link(p) == LINK_NVLINK || !hd_model_most_ranks(d, o->kind, LINK_NETWORK))
+            return linked_floor(d, o->kind, LINK_NVLINK, p.ranks, bytes);
+        const double across = bytes_between(o->kind, p, bytes);
+        const double between = linked_floor(d, o->kind, LINK_NETWORK, p.ranks / p.on_host, across);
+        const double within = p.on_host > 1 ? linked_floor(d, o->kind, LINK_NVLINK, p.on_host, bytes) : 0;
+        return between > within ? between : within;
     }
     if (hd_op_is(o, TRAIT_COPIES) && hd_copy_way(o) != COPY_WITHIN) {
         const char *words[FACT_WORDS] = {hd_copy_way(o) == COPY_TO_HOST ? "to-host" : "to-device"};

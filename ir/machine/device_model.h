@@ -23,11 +23,18 @@ double hd_model_power_window(const DeviceModel *d); // seconds over which it hol
 double hd_model_floor(const DeviceModel *d, const Op *o);
 // both: while another copy runs the other way between host and device
 double hd_model_copy(const DeviceModel *d, CopyWay way, double bytes, bool both);
-// kind: OP_ALL_GATHER or OP_REDUCE_SCATTER; bytes: that each rank receives
-double hd_model_collective(const DeviceModel *d, OpKind kind, int64_t ranks, double bytes);
+// The ranks of a collective, and how many of them each host has: NVLink connects these, a network the hosts.
+typedef struct { int64_t ranks, on_host; } Party;
+typedef enum { LINK_NVLINK, LINK_NETWORK, N_LINKS } Link;
+static inline Link hd_link(Party p) { return p.on_host < p.ranks ? LINK_NETWORK : LINK_NVLINK; }
+Party hd_party(const DeviceModel *d, const Op *o); // of a collective
+int64_t hd_model_host(const DeviceModel *d, const Module *m); // ranks of a host
+const char *hd_link_text(Link l);
+// kind: of a collective; bytes: that each rank receives. Over a network it takes the slower of both links.
+double hd_model_collective(const DeviceModel *d, OpKind kind, Party p, double bytes);
 double hd_model_rows(const DeviceModel *d, double bytes);   // of a kernel that moves so many bytes
 CopyWay hd_copy_way(const Op *o);                           // of copy
-int64_t hd_collective_ranks(const Op *o);                   // of all_gather and reduce_scatter
+int64_t hd_collective_ranks(const Op *o);                   // of a collective
 
 int64_t hd_model_multiprocessors(const DeviceModel *d);
 double hd_model_direct(const DeviceModel *d);  // seconds of the host for each action outside a graph
@@ -35,7 +42,8 @@ double hd_model_graph(const DeviceModel *d);   // seconds to launch a graph
 double hd_model_beside(const DeviceModel *d);  // see beside-collective
 double hd_model_beside_copy(const DeviceModel *d);
 double hd_model_both_ways(const DeviceModel *d);
-int64_t hd_model_most_ranks(const DeviceModel *d, OpKind kind); // to which its lines go; more are extrapolated
+// To which the lines of a link go; more are extrapolated. 0: there are none, and those of nvlink hold.
+int64_t hd_model_most_ranks(const DeviceModel *d, OpKind kind, Link link);
 bool hd_model_has_rate(const DeviceModel *d, DType t); // false: another type's lines stand for those of products of t
 const char *hd_model_name(const DeviceModel *d);
 const char *hd_model_from(const DeviceModel *d);

@@ -2,6 +2,7 @@
 #include "ir/machine/arch.h"
 #include "ir/machine/device_table.h"
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -75,6 +76,7 @@ static bool good_word(char letter, const char *s, const char **what) {
     static const char *const passes[] = {"forward", "backward", NULL};
     static const char *const ways[] = {"within", "to-host", "to-device", NULL};
     static const char *const kinds[] = {"product", "scores", "rows", "collective", "copy", NULL};
+    static const char *const links[] = {"nvlink", "network", NULL};
     DType t;
     OpKind k;
     switch (letter) {
@@ -82,6 +84,7 @@ static bool good_word(char letter, const char *s, const char **what) {
     case 'g': return *what = "forward or backward", is_one_of(s, passes);
     case 'o': return *what = "an op", hd_op_find(s, &k);
     case 'c': return *what = "within, to-host or to-device", is_one_of(s, ways);
+    case 'l': return *what = "nvlink or network", is_one_of(s, links);
     case 'e': return *what = "product, scores, rows, collective or copy", is_one_of(s, kinds);
     default: return *what = "an implementation", *s != 0;
     }
@@ -147,6 +150,10 @@ static bool read_text(Reader *r, FactLine *l) {
 static bool read_values(Reader *r, FactLine *l) {
     const char *keyword = facts[l->fact].keyword;
     if (!read_words(r, l) || (facts[l->fact].number && !read_number(r, keyword, &l->number))) return false;
+    if (l->fact >= FACT_GATHER && (l->number < 2 || l->number != floor(l->number))) {
+        hd_error(r->cx, l->span, "'%s' is among a whole number of ranks, at least 2, not %g", keyword, l->number);
+        return false;
+    }
     if (facts[l->fact].values == VALUE_TEXT) return read_text(r, l);
     if (facts[l->fact].values != VALUE_NUMBER) return read_curve(r, l);
     if (!read_number(r, keyword, &l->value)) return false;
@@ -154,9 +161,10 @@ static bool read_values(Reader *r, FactLine *l) {
     if (w.n) hd_error(r->cx, span_of(w), "'%s' is too much on this line", text_of(r, w));
     const bool is_share = l->fact == FACT_SHARE || l->fact == FACT_SUSTAINED || l->fact == FACT_BESIDE ||
                           l->fact == FACT_BESIDE_COPY || l->fact == FACT_BOTH_WAYS;
-    if (!w.n && is_share && l->value > 1)
-        hd_error(r->cx, l->span, "'%s' is a share: at most 1, not %g", keyword, l->value);
-    return !w.n && !(is_share && l->value > 1);
+    const bool above = is_share && l->value > 1, broken = l->fact == FACT_HOST && l->value != floor(l->value);
+    if (!w.n && above) hd_error(r->cx, l->span, "'%s' is a share: at most 1, not %g", keyword, l->value);
+    if (!w.n && broken) hd_error(r->cx, l->span, "'%s' is a whole number, not %g", keyword, l->value);
+    return !w.n && !above && !broken;
 }
 
 // --- order
@@ -216,7 +224,8 @@ static bool check_above(Reader *r, const FactLine *low, const FactLine *high) {
 }
 
 static bool may_lack(FactId f) {
-    return f == FACT_SHARE || f == FACT_BESIDE_COPY || f == FACT_POWER || f == FACT_WINDOW || f == FACT_ENERGY;
+    return f == FACT_HOST || f == FACT_SHARE || f == FACT_BESIDE_COPY ||
+           f == FACT_POWER || f == FACT_WINDOW || f == FACT_ENERGY;
 }
 
 static bool check_whole(Reader *r, DeviceModel *d, Span top) {
@@ -252,9 +261,9 @@ static bool has_line(const DeviceModel *d, FactId f, const char *a, const char *
 static bool check_lines(Reader *r, const DeviceModel *d, Span top) {
     static const struct { FactId fact; const char *words[FACT_WORDS]; } needed[] = {
         {FACT_PRODUCT, {"bf16"}}, {FACT_PRODUCT, {"f32"}}, {FACT_COPY, {"within"}}, {FACT_COPY, {"to-host"}},
-        {FACT_COPY, {"to-device"}}, {FACT_ATTENTION, {"generated", "forward", "bf16"}},
-        {FACT_ATTENTION, {"generated", "backward", "bf16"}}, {FACT_ATTENTION, {"generated", "forward", "f32"}},
-        {FACT_ATTENTION, {"generated", "backward", "f32"}}};
+        {FACT_COPY, {"to-device"}}, {FACT_GATHER, {"nvlink"}}, {FACT_SCATTER, {"nvlink"}},
+        {FACT_ATTENTION, {"generated", "forward", "bf16"}}, {FACT_ATTENTION, {"generated", "backward", "bf16"}},
+        {FACT_ATTENTION, {"generated", "forward", "f32"}}, {FACT_ATTENTION, {"generated", "backward", "f32"}}};
     bool good = true;
     for (size_t i = 0; i < sizeof needed / sizeof *needed; i++) {
         const char *const *w = needed[i].words;

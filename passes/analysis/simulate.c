@@ -232,6 +232,7 @@ static bool advance(Sim *x, int run) {
         const int k = l->queue.at[l->at];
         SimAction *c = &x->s->actions[k];
         l->left -= dt * rate(x, c, &r);
+        if (c->work == WORK_COLLECTIVES && !kernels(&r)) c->exposed += dt / r.works[WORK_COLLECTIVES];
         if (l->left > 1e-12) continue;
         c->end = x->now;
         l->by = k;

@@ -22,6 +22,7 @@ typedef struct {
     Work work;
     double seconds;    // alone
     double start, end; // of the step
+    double exposed;    // of a collective: beside no kernel; where several run so, each has an equal part of the time
     int cause;         // the action whose end let this one start; -1: the start of the step
 } SimAction;
 typedef struct { // a function of the step, each time it runs

@@ -127,6 +127,11 @@ void hd_report_capture_text(const Facts *r, Out *o);
 // The predicted time: members of a JSON object, and lines to read.
 void hd_report_predicted(const Facts *r, Out *o);
 void hd_report_predicted_text(const Facts *r, Out *o);
+// The axes of the step's collectives: ranks, link, seconds. With a device alone; nothing where there is none.
+void hd_report_links_json(const Facts *r, Out *o);
+void hd_report_links_text(const Facts *r, Out *o);
+enum { HD_LINK_NOTES = N_LINKS + 1 };
+int hd_report_link_notes(const Facts *r, Arena *a, const char **notes); // what the table does not say
 // Recomputed values, likewise; without any, nothing is printed.
 void hd_report_recomputed(const Facts *r, Out *o);
 void hd_report_recomputed_text(const Facts *r, Out *o);

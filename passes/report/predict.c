@@ -39,17 +39,6 @@ static void put_works(Out *o, const char *key, const double *seconds) {
     hd_puts(o, "}");
 }
 
-static int64_t most_ranks(const Facts *r, int64_t *table) { // of a collective of the step, and those of the table
-    int64_t most = 0;
-    for (int i = 0; i < r->sim.n_actions; i++) {
-        const Op *o = r->sim.actions[i].op;
-        if (r->sim.actions[i].work != WORK_COLLECTIVES) continue;
-        const int64_t n = hd_collective_ranks(o), known = hd_model_most_ranks(r->device, o->kind);
-        if (n > known && n > most) most = n, *table = known;
-    }
-    return most;
-}
-
 static bool lends_rate(const Facts *r) { // to products of FP8, from bf16
     for (int i = 0; i < r->sim.n_actions; i++) {
         const Op *o = r->sim.actions[i].op;
@@ -61,16 +50,13 @@ static bool lends_rate(const Facts *r) { // to products of FP8, from bf16
 
 // The facts that the prediction rests on beside the table's lines.
 static int notes_of(const Facts *r, Arena *a, const char **notes) {
-    int64_t table = 0;
-    const int64_t most = most_ranks(r, &table);
-    int n = 0;
-    if (most) notes[n++] = hd_sprintf(a, "collectives among %lld ranks: the table goes to %lld", ll(most), ll(table));
+    int n = hd_report_link_notes(r, a, notes);
     if (lends_rate(r))
         notes[n++] = "FP8 products at the rate of bf16: the table has no lines of FP8; they take less time";
     if (r->sim.stuck) notes[n++] = "a wait that nothing ends";
     return n;
 }
-enum { NOTES = 3 };
+enum { NOTES = 2 + HD_LINK_NOTES };
 
 static void put_notes(const Facts *r, Out *o) {
     Arena *a = hd_arena_new();
@@ -126,6 +112,7 @@ void hd_report_predicted(const Facts *r, Out *o) {
     hd_put_json(o, "    \"exposed_communication\": %.9f, \"exposed_copies\": %.9f, \"idle\": %.9f,\n", collectives,
                 copies, idle);
     if (s->joules > 0) hd_put_json(o, "    \"joules\": %.6f, \"power_rate\": %.4f,\n", s->joules, s->rate);
+    hd_report_links_json(r, o);
     put_segments(r, o);
     hd_puts(o, "    \"from\": ");
     hd_put_json(o, "\"%s\"", hd_model_from(r->device));
@@ -148,6 +135,7 @@ void hd_report_predicted_text(const Facts *r, Out *o) {
     hd_show(o, "exposed: communication %.3f, copies %.3f ms; nothing runs for %.3f ms; ", 1e3 * collectives,
             1e3 * copies, 1e3 * idle);
     hd_show(o, "the host needs %.3f ms to launch\n", 1e3 * s->host);
+    hd_report_links_text(r, o);
     if (s->joules > 0) hd_show(o, "energy: %.3f J a step", s->joules);
     if (s->rate < 1)
         hd_show(o, ", which is the limit of %.0f W: products and attention keep %.0f %% of their rate\n",

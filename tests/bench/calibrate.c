@@ -1,6 +1,6 @@
 // Measures a machine and writes its device table (devices/README.md), in under two minutes on an H100.
 //
-//   calibrate [-o FILE] [--gpus=N] [--arch=sm_90] [--quick] [--only=fp8]
+//   calibrate [-o FILE] [--gpus=N] [--arch=sm_90] [--quick] [--only=fp8|network]
 //             [--build=FILE.so | --load=FILE.so]
 //
 // The measured code is the code that runs: each case (calibrate_cases.c) is a function of a plan that this compiler
@@ -8,7 +8,8 @@
 // Collectives are measured among 2, 4, 8 of the GPUs, each rank a process; --gpus says how many there are (default:
 // those of /dev/nvidia*). A machine without a C compiler takes programs that --build made elsewhere: FILE.so, and
 // FILE.so.2 and so on for ranks. --quick: a few small cases, to test this program. --only=fp8: nothing but the lines
-// for products of e4m3 on one GPU, for a table that lacks them.
+// for products of e4m3 on one GPU, for a table that lacks them. --only=network: nothing but the lines for collectives
+// over a network, among as many hosts as processes that torchrun, mpirun or srun has started, one on each.
 #include "tests/bench/calibrate_cases.h"
 #include "codegen/build.h"
 #include "codegen/codegen.h"
@@ -29,7 +30,7 @@
 typedef struct {
     const char *output, *arch, *build, *load;
     int gpus;
-    bool quick, only_fp8;
+    bool quick, only_fp8, only_network;
 } Args;
 
 static double now(void) {
@@ -222,19 +223,42 @@ static double sustained(HdExec *x, bool quick) {
     return last > brief ? brief / last : 1;
 }
 
-// --- ranks: results come back through a pipe
+// --- ranks
+
+static bool over_hosts(const HdLaunch *launch) { // false after a message
+    if (launch->where == HD_NETWORK && !launch->local_rank) return true;
+    if (launch->where != HD_NETWORK && !launch->rank)
+        fprintf(stderr, "error: --only=network: all %d ranks are on this host: start one on each of several hosts\n",
+                launch->ranks);
+    if (launch->local_rank)
+        fprintf(stderr, "error: --only=network: rank %d is number %d of its host: start one on each\n", launch->rank,
+                launch->local_rank);
+    return false;
+}
+
+static bool put_network(const Args *args, const CaseList *l) {
+    const Results r = {.single = *l};
+    const char *text = calibrate_lines(&r, l->a);
+    const bool wrong = args->output ? hd_write_file(args->output, text, strlen(text)) : fputs(text, stdout) < 0;
+    if (wrong) fprintf(stderr, "error: cannot write %s\n", args->output ? args->output : "the lines");
+    return !wrong;
+}
+
+// Results of one host's ranks come back through a pipe.
 
 static int rank_process(const Args *args, CaseList *l, int out) {
     Ctx *cx = hd_ctx_new();
     HdLaunch launch;
     const HdProgram *p = program(cx, args, l);
     if (!p) return args->build ? 0 : 1;
-    if (!hd_launch(p, l->ranks, &launch)) return launch.status;
+    if (!hd_launch(p, l->network ? 0 : l->ranks, &launch)) return launch.status;
+    if (l->network && !over_hosts(&launch)) return 1;
     HdWorld *w = hd_world_tcp(&launch, p);
     HdExec *x = w ? p->backend->open(p, w, &(HdOpen){.use_graphs = true}) : NULL;
     if (!x) return fprintf(stderr, "error: rank %d cannot start: %s\n", launch.rank, failure()), 1;
-    const bool good = measure_all(x, l);
-    for (int i = 0; good && !launch.rank && i < l->cases.n; i++)
+    bool good = measure_all(x, l);
+    if (good && l->network && !launch.rank) good = put_network(args, l);
+    for (int i = 0; !l->network && good && !launch.rank && i < l->cases.n; i++)
         if (write(out, &l->cases.at[i].seconds, sizeof(double)) != (ssize_t)sizeof(double)) return 1;
     p->backend->close(x);
     return good ? 0 : 1;
@@ -283,7 +307,7 @@ static void drop_fallbacks(const HdExec *h, CaseList *l) {
 static CaseList cases(Arena *a, const Args *args, int ranks) {
     CaseList l = {.a = a, .symbols = hd_out(a), .kernels = hd_out(a), .quick = args->quick, .ranks = ranks,
                   .wgmma = !strcmp(args->arch, "sm_90"), .fp8 = !strcmp(args->arch, "sm_90"),
-                  .only_fp8 = args->only_fp8};
+                  .only_fp8 = args->only_fp8, .network = args->only_network};
     if (ranks > 1) calibrate_ranks(&l);
     else calibrate_single(&l);
     return l;
@@ -321,6 +345,7 @@ static bool read_args(Args *args, int argc, char **argv) {
         else if (!strncmp(argv[i], "--load=", 7)) args->load = argv[i] + 7;
         else if (!strcmp(argv[i], "--quick")) args->quick = true;
         else if (!strcmp(argv[i], "--only=fp8")) args->only_fp8 = true;
+        else if (!strcmp(argv[i], "--only=network")) args->only_network = true;
         else {
             fprintf(stderr, "error: no option is %s; see the head of tests/bench/calibrate.c\n", argv[i]);
             return false;
@@ -331,9 +356,22 @@ static bool read_args(Args *args, int argc, char **argv) {
     return true;
 }
 
+static int network(const Args *args) {
+    int rank, ranks = 1;
+    const char *by = hd_launcher(&rank, &ranks);
+    if (!by || ranks < 2)
+        return fprintf(stderr, "error: --only=network measures collectives among hosts, and %s %s: start one process "
+                       "on each host by torchrun, mpirun or srun\n", by ? by : "no launcher",
+                       by ? "has started one process" : "has started this process"), 2;
+    Ctx *cx = hd_ctx_new();
+    CaseList l = cases(cx->arena, args, ranks);
+    return rank_process(args, &l, -1);
+}
+
 int main(int argc, char **argv) {
     Args args = {.arch = "sm_90"};
     if (!read_args(&args, argc, argv)) return 2;
+    if (args.only_network) return network(&args);
     const double start = now();
     const int gpus = args.only_fp8 ? 1 : args.gpus ? args.gpus : args.build ? 8 : count_gpus();
     Ctx *cx = hd_ctx_new();

@@ -259,18 +259,24 @@ void calibrate_single(CaseList *l) {
 void calibrate_ranks(CaseList *l) {
     hd_printf(&l->symbols, "config @schedule {graph = step, mesh = [shard], sizes = [%d]}\n", l->ranks);
     hd_puts(&l->symbols, "comm @comm.gather {over = [shard], on = gather}\n");
-    for (int e = 10; e <= (l->quick ? 12 : 28); e += 2) {
+    const int64_t most = (int64_t)1 << 33; // bytes of all ranks
+    for (int e = 10; e <= (l->quick ? 12 : 28) && (int64_t)l->ranks << e <= most; e += 2) {
         const int64_t part = (int64_t)1 << (e - 2), whole = part * l->ranks;
         const double bytes = 4.0 * (double)(whole - part);
         hd_printf(&l->symbols, "buffer @part%d : f32[%lld] {class = optimizer}\n", e, ll(part));
         hd_printf(&l->symbols, "buffer @whole%d : f32[%lld] {class = optimizer}\n", e, ll(whole));
         for (int i = 0; i < 2; i++)
             add(l, hd_sprintf(l->a, "%s_%d", i ? "scatter" : "gather", e),
-                (Case){.fact = i ? FACT_SCATTER : FACT_GATHER, .words = "", .number = l->ranks, .at = bytes, .args = "",
+                (Case){.fact = i ? FACT_SCATTER : FACT_GATHER, .words = l->network ? "network" : "nvlink",
+                       .number = l->ranks, .at = bytes, .args = "",
                        .op = hd_sprintf(l->a, "%s {buffer = @%s%d, into = @%s%d, comm = @comm.gather}",
                                         i ? "reduce_scatter" : "all_gather", i ? "whole" : "part", e,
                                         i ? "part" : "whole", e),
                        .copies = copies(15 + bytes / 2.5e5)});
+    }
+    if (l->network) {
+        few_rows(l);
+        return;
     }
     const int n = l->quick ? 64 : 8192, e = l->quick ? 12 : 26; // products of 1.4 ms, gathers of a quarter of that
     const char *args = hd_sprintf(l->a, "%%a: bf16[%d,%d], %%b: bf16[%d,%d]", n, n, n, n);

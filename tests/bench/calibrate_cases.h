@@ -26,6 +26,7 @@ typedef struct {
     bool quick; // a few small cases: for a test without a GPU
     bool wgmma, fp8; // for sm_90
     bool only_fp8; // products of e4m3 and nothing else
+    bool network;  // collectives among ranks of as many hosts, and nothing else
     int ranks;
 } CaseList;
 
@@ -43,5 +44,5 @@ typedef struct {
 } Results;
 // The text of the device table (calibrate_table.c).
 const char *calibrate_table(const Results *r, Arena *a);
-const char *calibrate_lines(const Results *r, Arena *a); // with only_fp8: the lines for a table
+const char *calibrate_lines(const Results *r, Arena *a); // with only_fp8 or network: the lines for a table
 #endif

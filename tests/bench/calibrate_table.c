@@ -114,7 +114,7 @@ static void put_head(Writer *w, const Results *r) {
               short_name(w->a, r->gpu), r->gpu, day, r->sms);
     hd_printf(&w->o, "launch-direct %.3g\nlaunch-graph %.3g\n", us(w, direct), w->gap * 1e6);
     hd_printf(&w->o, "sustained %.3f\nbeside-collective %.3f\n", r->sustained,
-              r->n_ranks ? beside(&r->ranks[r->n_ranks - 1], FACT_GATHER, "", w->gap) : 1);
+              r->n_ranks ? beside(&r->ranks[r->n_ranks - 1], FACT_GATHER, "nvlink", w->gap) : 1);
     hd_printf(&w->o, "beside-copy %.3f\nboth-ways %.3f\n", beside(&r->single, FACT_COPY, "to-host", w->gap),
               both_ways(w, &r->single));
 }
@@ -123,6 +123,7 @@ static void put_head(Writer *w, const Results *r) {
 static void put_collectives(Writer *w, const Results *r) {
     for (int f = FACT_GATHER; f <= FACT_SCATTER; f++)
         for (int i = 0; i < r->n_ranks; i++) put_lines(w, &r->ranks[i], (FactId)f, NULL);
+    hd_puts(&w->o, "# One host: nothing was measured of a network, whose lines `calibrate --only=network` writes.\n");
     if (r->n_ranks) return;
     hd_puts(&w->o, "# One GPU: nothing was measured of collectives. These lines are those of two GPUs at the rate of\n"
                    "# copies within the device.\n");
@@ -131,8 +132,8 @@ static void put_collectives(Writer *w, const Results *r) {
         if (r->single.cases.at[i].fact == FACT_COPY && !strcmp(r->single.cases.at[i].words, "within"))
             c = &r->single.cases.at[i];
     for (int f = 0; f < 2; f++)
-        hd_printf(&w->o, "%s 2 1KiB:%.4g %s:%.4g\n", f ? "reduce_scatter" : "all_gather", 12.0, size_text(w->a, c->at),
-                  12.0 + us(w, c));
+        hd_printf(&w->o, "%s nvlink 2 1KiB:%.4g %s:%.4g\n", f ? "reduce_scatter" : "all_gather", 12.0,
+                  size_text(w->a, c->at), 12.0 + us(w, c));
 }
 
 static Writer writer(const Results *r, Arena *a) {
@@ -147,6 +148,7 @@ static Writer writer(const Results *r, Arena *a) {
 const char *calibrate_lines(const Results *r, Arena *a) {
     Writer w = writer(r, a);
     put_lines(&w, &r->single, FACT_PRODUCT, "e4m3");
+    for (int f = FACT_GATHER; f <= FACT_SCATTER; f++) put_lines(&w, &r->single, (FactId)f, NULL);
     return w.o.text;
 }
 

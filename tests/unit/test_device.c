@@ -1,6 +1,7 @@
 // Device tables and the times that follow from them: the tables in the tree, points of their curves, and that nothing
 // gets faster by getting larger.
 #include "ir/machine/device_table.h"
+#include "ir/mesh.h"
 #include "tests/unit/check.h"
 #include <math.h>
 #include <stdlib.h>
@@ -136,13 +137,15 @@ TEST(nothing_gets_faster_by_growing) {
         CHECK(attention(cx, d, b, 2 * s, h) >= less);
         CHECK(attention(cx, d, b + 1, s, h) >= less);
     }
-    double before[5] = {0};
+    double before[7] = {0};
     for (double bytes = 1; bytes < 1e12; bytes *= 1.37) {
-        const double now[5] = {hd_model_rows(d, bytes), hd_model_copy(d, COPY_TO_HOST, bytes, false),
+        const double now[7] = {hd_model_rows(d, bytes), hd_model_copy(d, COPY_TO_HOST, bytes, false),
                                hd_model_copy(d, COPY_TO_DEVICE, bytes, true),
-                               hd_model_collective(d, OP_ALL_GATHER, 3, bytes),
-                               hd_model_collective(d, OP_REDUCE_SCATTER, 64, bytes)};
-        for (int i = 0; i < 5; i++) {
+                               hd_model_collective(d, OP_ALL_GATHER, (Party){3, 3}, bytes),
+                               hd_model_collective(d, OP_REDUCE_SCATTER, (Party){64, 64}, bytes),
+                               hd_model_collective(d, OP_ALL_GATHER, (Party){48, 3}, bytes),
+                               hd_model_collective(d, OP_EXCHANGE, (Party){64, 8}, bytes)};
+        for (int i = 0; i < 7; i++) {
             CHECK(now[i] >= before[i]);
             before[i] = now[i];
         }
@@ -157,12 +160,14 @@ TEST(copies_and_collectives) {
     CHECK(fabs(bytes / hd_model_copy(d, COPY_TO_HOST, bytes, false) - 55e9) < 1e9);
     CHECK(fabs(bytes / hd_model_copy(d, COPY_TO_DEVICE, bytes, false) - 54e9) < 1e9);
     CHECK(hd_model_copy(d, COPY_TO_HOST, bytes, true) > hd_model_copy(d, COPY_TO_HOST, bytes, false));
-    const double two = hd_model_collective(d, OP_ALL_GATHER, 2, 1e8);
-    const double three = hd_model_collective(d, OP_ALL_GATHER, 3, 1e8);
-    const double four = hd_model_collective(d, OP_ALL_GATHER, 4, 1e8);
+    const double two = hd_model_collective(d, OP_ALL_GATHER, (Party){2, 2}, 1e8);
+    const double three = hd_model_collective(d, OP_ALL_GATHER, (Party){3, 3}, 1e8);
+    const double four = hd_model_collective(d, OP_ALL_GATHER, (Party){4, 4}, 1e8);
+    const double eight = hd_model_collective(d, OP_ALL_GATHER, (Party){8, 8}, 1e6);
     CHECK((three - two) * (four - three) > 0);
-    CHECK(hd_model_collective(d, OP_ALL_GATHER, 1024, 1e6) > hd_model_collective(d, OP_ALL_GATHER, 8, 1e6));
-    CHECK_INT(hd_model_most_ranks(d, OP_ALL_GATHER), 8);
+    CHECK(hd_model_collective(d, OP_ALL_GATHER, (Party){1024, 1024}, 1e6) > eight);
+    CHECK_INT(hd_model_most_ranks(d, OP_ALL_GATHER, LINK_NVLINK), 8);
+    CHECK_INT(hd_model_most_ranks(d, OP_EXCHANGE, LINK_NETWORK), 128);
     // a copy of a plan, by the spaces of what it reads and writes
     const char *symbols = "buffer @h : f32[65536] {class = staging, space = host}\n"
                           "buffer @d : f32[65536] {class = staging}\n";
@@ -175,6 +180,44 @@ TEST(copies_and_collectives) {
     CHECK(seconds(cx, d, symbols, "%x: f32[65536]", "%0 = copy %x {space = host} : f32[65536]") ==
           hd_model_copy(d, COPY_TO_HOST, 262144, false));
     hd_ctx_free(cx);
+}
+
+TEST(links) { // at the data rate of 400 Gb/s a rank, and never faster than NVLink on a host
+    Ctx *cx = hd_ctx_new();
+    const DeviceModel *d = table(cx, "h200");
+    const double bytes = 1 << 30, each = hd_model_collective(d, OP_ALL_GATHER, (Party){4, 1}, bytes);
+    CHECK(fabs(bytes / each - 50e9) < 1e9);
+    CHECK(fabs(hd_model_collective(d, OP_ALL_GATHER, (Party){8, 2}, bytes) / each - 0.5) < 0.01);
+    CHECK(fabs(hd_model_collective(d, OP_EXCHANGE, (Party){8, 2}, bytes) / each - 6. / 7) < 0.01);
+    CHECK(hd_model_collective(d, OP_ALL_GATHER, (Party){64, 8}, bytes) >=
+          hd_model_collective(d, OP_ALL_GATHER, (Party){8, 8}, bytes));
+    CHECK(hd_model_collective(d, OP_ALL_GATHER, (Party){512, 1}, bytes) > each);
+    hd_ctx_free(cx);
+}
+
+TEST(hosts_of_a_mesh) {
+    const struct { int64_t tensor, shard, replicate, most, host, of_tensor, of_shard, of_both; } cases[] = {
+        {8, 128, 1, 8, 8, 8, 1, 8}, {4, 6, 1, 8, 8, 4, 2, 8}, {3, 4, 1, 8, 6, 3, 2, 6}, {16, 2, 1, 8, 8, 8, 1, 8},
+        {1, 12, 1, 8, 6, 1, 6, 6},  {2, 2, 4, 8, 8, 2, 2, 4}, {1, 2, 1, 8, 2, 1, 2, 2}, {5, 7, 1, 4, 1, 1, 1, 1}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        Mesh mesh;
+        for (int a = 0; a < N_AXES; a++) mesh.size[a] = 1;
+        mesh.size[AXIS_TENSOR] = cases[i].tensor;
+        mesh.size[AXIS_SHARD] = cases[i].shard;
+        mesh.size[AXIS_REPLICATE] = cases[i].replicate;
+        const int64_t host = hd_mesh_host(&mesh, cases[i].most);
+        CHECK_INT(host, cases[i].host);
+        CHECK_INT(hd_mesh_on_host(&mesh, 1 << AXIS_TENSOR, host), cases[i].of_tensor);
+        CHECK_INT(hd_mesh_on_host(&mesh, 1 << AXIS_SHARD, host), cases[i].of_shard);
+        CHECK_INT(hd_mesh_on_host(&mesh, 1 << AXIS_TENSOR | 1 << AXIS_SHARD, host), cases[i].of_both);
+        // by the definition: ranks of the group of rank 0 below the host's number, in every group
+        for (int64_t rank = 0; rank < hd_mesh_ranks(&mesh, HD_ALL_AXES); rank++) {
+            int64_t on = 0;
+            for (int64_t k = 0; k < cases[i].shard; k++)
+                on += hd_mesh_member(&mesh, 1 << AXIS_SHARD, rank, k) / host == rank / host;
+            CHECK_INT(on, cases[i].of_shard);
+        }
+    }
 }
 
 int main(int argc, char **argv) { return run_tests(argc, argv); }
