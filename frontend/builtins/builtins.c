@@ -441,16 +441,21 @@ static Val call_op(Front *f, BoundArgs *a, const char *name, int n, const Formal
     return over < 0 ? emit(f, a, op, operands, &attrs) : over_axis(f, a, op, operands, &attrs, over);
 }
 
-static bool eval_arg(Front *f, Instance *scope, const char *fn, const Formal *formal, char kind, const Node *n,
-                     Val *v) {
+// Argument i of fn. Where its value would do for another one that must be given, the message says their order.
+static bool eval_arg(Front *f, Instance *scope, const char *fn, int n_formals, const Formal *formals, const Kind *kinds,
+                     int i, const Node *n, Val *v) {
     *v = hd_lower_expr(f, scope, n);
     if (v->kind == VAL_BAD) return false;
-    if (hd_has_kind(kind, *v)) return true;
+    if (hd_has_kind(kinds[i].kind, *v)) return true;
     if (v->inexact)
         return hd_front_error(f, n->span, "argument '%s' of %s must be an integer: %lld does not divide %lld",
-                              formal->name, fn, (long long)v->den, (long long)v->num);
-    return hd_front_error(f, n->span, "argument '%s' of %s must be %s, not %s", formal->name, fn, hd_kind_text(kind),
-                          hd_val_text(f, *v));
+                              formals[i].name, fn, (long long)v->den, (long long)v->num);
+    bool elsewhere = false;
+    for (int k = 0; k < n_formals; k++)
+        elsewhere |= !formals[k].optional && kinds[k].kind != kinds[i].kind && hd_has_kind(kinds[k].kind, *v);
+    return hd_front_error(f, n->span, "argument '%s' of %s must be %s, not %s%s", formals[i].name, fn,
+                          hd_kind_text(kinds[i].kind), hd_val_text(f, *v),
+                          elsewhere ? hd_order_hint(f, fn, n_formals, formals) : "");
 }
 
 // The leading positional arguments as one list in slot 0.
@@ -471,13 +476,14 @@ static bool gather(Front *f, Instance *scope, const Node *call, BoundArgs *a, in
 
 static Val call_elementwise(Front *f, Instance *scope, OpKind k, const Node *call) {
     static const Formal formals[] = {{"a", false}, {"b", false}, {"c", false}};
+    static const Kind kinds[] = {{.kind = 'v'}, {.kind = 'v'}, {.kind = 'v'}};
     const char *name = hd_op_info(k)->mnemonic;
     int n = hd_op_info(k)->n_in;
     const Node *slots[3];
     Val v[3];
     if (!hd_bind(f, call->span, name, n, formals, call->n, call->kids, slots)) return bad;
     bool ok = true;
-    for (int i = 0; i < n; i++) ok &= eval_arg(f, scope, name, &formals[i], 'v', slots[i], &v[i]);
+    for (int i = 0; i < n; i++) ok &= eval_arg(f, scope, name, n, formals, kinds, i, slots[i], &v[i]);
     return ok ? hd_emit_elementwise(f, call->span, k, n, v) : bad;
 }
 
@@ -494,7 +500,7 @@ Val hd_builtin_call(Front *f, Instance *scope, const char *name, const Node *cal
         return bad;
     bool ok = true;
     for (int i = first; i < n; i++)
-        if (a.nodes[i]) ok &= eval_arg(f, scope, name, &formals[i], kinds[i].kind, a.nodes[i], &a.v[i]);
+        if (a.nodes[i]) ok &= eval_arg(f, scope, name, n, formals, kinds, i, a.nodes[i], &a.v[i]);
     if (!ok) return bad;
     return b->rule ? b->rule(f, &a) : call_op(f, &a, name, n, formals, kinds);
 }

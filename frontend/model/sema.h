@@ -180,6 +180,8 @@ bool hd_bind_declared(Front *f, Span call, const char *what, const Node *formals
                       const Node **slots);
 
 // --- suggest.c
+// Where a value stands in another argument's place: "; the order of arguments is fn(a, b)".
+const char *hd_order_hint(Front *f, const char *fn, int n, const Formal *formals);
 const char *hd_suggest(Front *f, const char *wrong, const Names *names); // "; did you mean 'x'?" or ""
 const char *hd_suggest_value(Front *f, const char *wrong, const Names *names); // of an expression
 const char *hd_suggest_argument(Front *f, const char *wrong, const Names *names);

@@ -1,7 +1,8 @@
 // "did you mean": the nearest name by edit distance (insert, delete, replace, swap neighbours: optimal string
-// alignment). At most about a third of the word may differ. Words that people know from other languages have a
-// row, where a value or a function may stand.
+// alignment), where capitals and small letters are alike. At most about a third of the word may differ. Words that
+// people know from other languages have a row, where a value or a function may stand.
 #include "frontend/model/sema.h"
+#include <ctype.h>
 
 enum { LONGEST = 64 };
 
@@ -9,6 +10,8 @@ static int min3(int a, int b, int c) {
     int m = a < b ? a : b;
     return m < c ? m : c;
 }
+
+static bool alike(char a, char b) { return tolower((unsigned char)a) == tolower((unsigned char)b); }
 
 static int distance(const char *a, const char *b) {
     int n = (int)strlen(a), m = (int)strlen(b);
@@ -19,8 +22,8 @@ static int distance(const char *a, const char *b) {
     for (int i = 1; i <= n; i++) {
         now[0] = i;
         for (int j = 1; j <= m; j++) {
-            now[j] = min3(last[j] + 1, now[j - 1] + 1, last[j - 1] + (a[i - 1] != b[j - 1]));
-            bool swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+            now[j] = min3(last[j] + 1, now[j - 1] + 1, last[j - 1] + !alike(a[i - 1], b[j - 1]));
+            bool swapped = i > 1 && j > 1 && alike(a[i - 1], b[j - 2]) && alike(a[i - 2], b[j - 1]);
             if (swapped && before[j - 2] + 1 < now[j]) now[j] = before[j - 2] + 1;
         }
         int *free_row = before;
@@ -163,4 +166,12 @@ const char *hd_list_names(Front *f, const Names *names) {
     for (int i = 0; i < names->n && i < MOST; i++) hd_printf(&o, "%s%s", i ? ", " : "", names->at[i]);
     if (names->n > MOST) hd_printf(&o, " and %d more", names->n - MOST);
     return names->n ? o.text : "nothing";
+}
+
+const char *hd_order_hint(Front *f, const char *fn, int n, const Formal *formals) {
+    Out o = hd_out(f->arena);
+    hd_printf(&o, "; the order of arguments is %s(", fn);
+    for (int i = 0; i < n; i++) hd_printf(&o, "%s%s", i ? ", " : "", formals[i].name);
+    hd_puts(&o, ")");
+    return o.text;
 }

@@ -366,6 +366,13 @@ static bool expects(int n, const char *const *names, const char *what) {
     return false;
 }
 
+// Whether the word before this place is `word`.
+static bool follows(const char *text, const char *at, const char *word) {
+    const size_t n = strlen(word);
+    while (at > text && (at[-1] == ' ' || at[-1] == '\n')) at--;
+    return (size_t)(at - text) >= n && !strncmp(at - n, word, n);
+}
+
 static int yyreport_syntax_error(const yypcontext_t *at, Parser *p) {
     enum { MAX_SHOWN = 9 };
     const char *names[YYNTOKENS];
@@ -382,6 +389,8 @@ static int yyreport_syntax_error(const yypcontext_t *at, Parser *p) {
     const bool statement = got == YYSYMBOL_NAME && expects(n, names, "'let'") && expects(n, names, "'return'");
     const char *hint = python_word(word, s.hi - s.lo, next, statement);
     if (*word == '.' && expects(n, names, "'as'")) hint = "; a module is named alone: 'name = Linear(dim, dim);'";
+    if (*word == '{' && (follows(p->text, word, "train") || follows(p->text, word, "schedule")))
+        hint = ": the model's, as in 'train Model {'";
     const bool slices = (*word == ':' && word > p->text && word[-1] == '[') ||
                         (*word == ',' && expects(n, names, "']'") && !expects(n, names, "','"));
     if (slices) hint = "; a part of a tensor is slice(x, axis, start, size)";

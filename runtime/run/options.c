@@ -250,7 +250,9 @@ static int refuse_option(int id, char **argv) {
     if (id == ':') return refuse(argv[optind - 1], " needs a value", argv[0]);
     if (row) return refuse("no value may follow in ", argv[optind - 1], argv[0]);
     if (optopt) return refuse("options begin with --, unlike -", (char[]){(char)optopt, 0}, argv[0]);
-    return refuse("no option, or more than one, begins with ", argv[optind - 1], argv[0]);
+    say("error: no option, or more than one, begins with %s; try %s --help. Sizes, batch and rates are "
+        "settings of heddlec: --set NAME=VALUE\n", argv[optind - 1], argv[0]);
+    return 2;
 }
 
 static bool writes(const Options *o) { return o->logits || o->sample || o->sample_ids; }

@@ -35,6 +35,7 @@ def case_help():
 def case_bad_usage():
     data = f"--data={text_file()}"
     bad(2, "--bogus", "--help", args=["--bogus"])
+    bad(2, "--lr=3", "heddlec: --set", args=["--lr=3"])
     bad(2, "-x", args=["-x"])
     bad(2, "stray", args=[data, "--steps=1", "stray"])
     bad(2, "--data", "needs a value", args=["--data"])
