@@ -20,6 +20,7 @@ typedef struct {
     bool own_names; // a checkpoint: parameters have their own names there
     int n_entries;
     WeightsEntry *entries;   // all tensors of all files
+    WeightsEntry **by_name;  // the same, sorted
     int fresh;               // parameters without a tensor
     int n_params;
     WeightsEntry ***of; // of each parameter, its tensors (hd_file_tensors); NULL: it starts fresh

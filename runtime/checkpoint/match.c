@@ -50,14 +50,24 @@ static void tell_unused(const Weights *w, const bool *used) { // an option that 
                    i < rename->n ? rename->at[i] : ignore->at[i - rename->n], w->path);
 }
 
+static int order(const void *a, const void *b) { // by name, then those left out, then as in the files
+    const WeightsEntry *x = *(WeightsEntry *const *)a, *y = *(WeightsEntry *const *)b;
+    const int names = strcmp(x->name, y->name);
+    if (names || x->ignored != y->ignored) return names ? names : x->ignored - y->ignored;
+    return (x > y) - (x < y);
+}
+
 static bool make_entries(Weights *w) {
     int n = 0;
     for (int i = 0; i < w->n; i++) n += w->files[i].n;
     w->entries = calloc((size_t)n + 1, sizeof *w->entries);
+    w->by_name = calloc((size_t)n + 1, sizeof *w->by_name);
     bool *used = calloc((size_t)(w->rules->rename.n + w->rules->ignore.n) + 1, sizeof *used);
-    bool ok = (w->entries && used) || hd_fail("out of memory");
+    bool ok = (w->entries && w->by_name && used) || hd_fail("out of memory");
     for (int i = 0; ok && i < w->n; i++)
         for (int t = 0; ok && t < w->files[i].n; t++) ok = make_entry(w, &w->files[i], &w->files[i].tensors[t], used);
+    for (int i = 0; ok && i < w->n_entries; i++) w->by_name[i] = &w->entries[i];
+    if (ok) qsort(w->by_name, (size_t)w->n_entries, sizeof *w->by_name, order);
     if (ok) tell_unused(w, used);
     free(used);
     return ok;
@@ -66,16 +76,24 @@ static bool make_entries(Weights *w) {
 void hd_match_free(Weights *w) {
     for (int i = 0; i < w->n_entries; i++) free(w->entries[i].name);
     free(w->entries);
+    free(w->by_name);
     for (int k = 0; w->of && k < w->n_params; k++) free(w->of[k]);
     free(w->of);
 }
 
 // --- parameters
 
-static WeightsEntry *find(const Weights *w, const char *name, bool ignored) {
-    for (int i = 0; i < w->n_entries; i++)
-        if (w->entries[i].ignored == ignored && !strcmp(w->entries[i].name, name)) return &w->entries[i];
-    return NULL;
+static WeightsEntry *find(const Weights *w, const char *name, bool ignored) { // the first of them
+    int first = 0, end = w->n_entries;
+    while (first < end) {
+        const int middle = first + (end - first) / 2;
+        const WeightsEntry *e = w->by_name[middle];
+        const int names = strcmp(e->name, name);
+        if (names < 0 || (!names && e->ignored < ignored)) first = middle + 1;
+        else end = middle;
+    }
+    WeightsEntry *e = first < w->n_entries ? w->by_name[first] : NULL;
+    return e && e->ignored == ignored && !strcmp(e->name, name) ? e : NULL;
 }
 
 static bool ends_with(const char *text, const char *end) {
