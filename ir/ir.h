@@ -168,6 +168,7 @@ struct Module {
     Symbol **recent; // found last, by the address of the name: a symbol's own name is found without reading it
     int n_funcs, n_func_slots;
     Func **func_table; // likewise
+    const struct PlanProof *proof; // of verify-plan, until another pass runs; NULL: none
 };
 
 // --- context, strings, types

@@ -192,6 +192,7 @@ static bool run_pass(PipelineRun *r, int i, Change *change) {
     int errors = cx->diags.errors;
     hd_memory_used_by("pass '%s' on %lld operations%s", name, (long long)hd_count_ops(r->m), r->grown);
     double start = hd_now();
+    r->m->proof = NULL;
     *change = call->pass->run(r->m, &pass);
     r->seconds[i] = hd_now() - start;
     hd_arena_free(pass.scratch);

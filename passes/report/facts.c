@@ -174,6 +174,6 @@ Facts hd_report_facts(const Module *m, Arena *a) {
     r.guards = 2 * r.guard * storages;
     r.classes[CLASS_UNUSED] = r.peak - r.guards;
     for (int i = 0; i < CLASS_UNUSED; i++) r.classes[CLASS_UNUSED] -= r.classes[i];
-    r.verified = hd_check_plan(m, a, &r.unproved).n == 0;
+    r.verified = hd_plan_verified(m, a, &r.unproved);
     return r;
 }

@@ -107,14 +107,15 @@ static int64_t in_use(const Windows *w, int ahead) {
 // Of the transient buffers of a function, at the moment when these take most.
 static int64_t planned(const Gathered *g, const Func *f) {
     const Live live = hd_live(f, 0, SPACE_DEVICE, g->a);
+    const LiveItem **held = HD_NEWN(g->a, const LiveItem *, live.n + 1);
     int64_t most = 0;
-    for (int i = 0; i < live.n; i++) {
+    int n = 0;
+    for (int i = 0; i < live.n; i++)
+        if (live.at[i].buffer && g->bucket[live.at[i].buffer->id]) held[n++] = &live.at[i];
+    for (int i = 0; i < n; i++) { // they take more only where one of them begins
         int64_t bytes = 0;
-        for (int k = 0; k < live.n; k++) {
-            const LiveItem *x = &live.at[k];
-            const bool counts = x->buffer && g->bucket[x->buffer->id];
-            if (counts && x->from <= live.at[i].from && live.at[i].from <= x->to) bytes += x->bytes;
-        }
+        for (int k = 0; k < n; k++)
+            if (held[k]->from <= held[i]->from && held[i]->from <= held[k]->to) bytes += held[k]->bytes;
         most = bytes > most ? bytes : most;
     }
     return most;

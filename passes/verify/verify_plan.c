@@ -244,12 +244,29 @@ Findings hd_check_plan(const Module *m, Arena *a, Findings *unproved) {
     return c.found;
 }
 
+bool hd_plan_verified(const Module *m, Arena *a, Findings *unproved) {
+    if (!m->proof) return hd_check_plan(m, a, unproved).n == 0;
+    *unproved = m->proof->unproved;
+    return true;
+}
+
+static const PlanProof *proof(Ctx *cx, const Findings *unproved) { // which outlives the pass
+    PlanProof *p = HD_NEW(cx->arena, PlanProof);
+    for (int i = 0; i < unproved->n; i++) {
+        const Finding *f = &unproved->at[i];
+        hd_push(cx->arena, &p->unproved, ((Finding){f->span, hd_strdup(cx->arena, f->text)}));
+    }
+    return p;
+}
+
 Change hd_pass_verify_plan(Module *m, PassCx *cx) {
     for (Func *f = m->funcs; f; f = f->next) {
         if (!hd_return(f)) HD_BUG("@%s has no return", f->name);
         hd_renumber(f);
     }
-    const Findings found = hd_check_plan(m, cx->scratch, NULL); // what is unproved is in the report
+    Findings unproved = {0}; // which the report says
+    const Findings found = hd_check_plan(m, cx->scratch, &unproved);
+    if (!found.n) m->proof = proof(m->cx, &unproved);
     for (int i = 0; i < found.n; i++) hd_error(m->cx, found.at[i].span, "%s", found.at[i].text);
     return found.n ? FAILED : UNCHANGED;
 }

@@ -10,6 +10,9 @@ typedef struct { Finding *at; int n, cap; } Findings;
 
 // All errors of the plan; empty: none. `unproved`, unless NULL, receives what could be neither proved nor refuted.
 Findings hd_check_plan(const Module *m, Arena *a, Findings *unproved);
+// Module.proof: verify-plan has found no error in the plan as it is. The manager drops it before each pass.
+typedef struct PlanProof { Findings unproved; } PlanProof;
+bool hd_plan_verified(const Module *m, Arena *a, Findings *unproved); // by that proof, else by a check now
 
 // The maximum number of units gathered at once, and of whole gradients of units alive at once, however the streams run.
 typedef struct { int gathered_units, live_gradients; } PlanMaxima;

@@ -3,6 +3,7 @@
 #include "passes/manager/manager_options.h"
 #include "passes/manager/reproducer.h"
 #include "passes/verify/values/program.h"
+#include "passes/verify/verify_plan.h"
 #include "tests/unit/check.h"
 #include "tests/unit/module.h"
 #include <signal.h>
@@ -128,6 +129,17 @@ TEST(what_the_model_computes_stays) {
     m = test_module(cx, "odd.hir");
     CHECK(m && !hd_manager_run(m, &p, &plain));
     CHECK_TEXT(last_error(cx), "pass 'probe' changed what the model is said to compute");
+    hd_ctx_free(cx);
+}
+
+TEST(a_proof_of_the_plan_ends_with_the_next_pass) {
+    Ctx *cx = hd_ctx_new();
+    Pipeline p = {0};
+    const ManagerOptions plain = {0};
+    Module *m = test_module(cx, "exp.hir");
+    CHECK(m && hd_pipeline_parse(cx, "simplify", &p));
+    m->proof = HD_NEW(cx->arena, PlanProof);
+    CHECK(hd_manager_run(m, &p, &plain) && !m->proof);
     hd_ctx_free(cx);
 }
 
