@@ -379,7 +379,7 @@ static int resume_once(HdExec *x, const char *dir, const char *path, const HdRes
     if (worst == READ || (worst == FAILED && there && !*ok)) *ok = read_checked(x, &s, *ok, at);
     if (worst == READ) worst = outcome(x, *ok, path, id);
     if (worst == READ && *ok && x->world->rank == 0) {
-        hd_settings_tell(&s.main, x->program, &s.differences);
+        hd_settings_tell(&s.main, x->program, &s.differences, s.with);
         tell_choices(&s.main, x);
     }
     close_source(&s, x->program);

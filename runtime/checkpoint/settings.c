@@ -228,7 +228,10 @@ static void tell(const char *name, const Setting *theirs, const Setting *ours, v
     hd_say(data, "note: resumed with another setting, %s\n", text);
 }
 
-void hd_settings_tell(const StFile *f, const HdProgram *p, const HdDifferences *d) {
+void hd_settings_tell(const StFile *f, const HdProgram *p, const HdDifferences *d, const char *with) {
+    if (!d->differing && with && !hd_setting_may_change(with, "seed")) // --seed is compared elsewhere
+        hd_say(stderr, "note: --resume-with=%s changes nothing: this program's settings are those of %s\n", with,
+               f->path);
     if (!d->differing) return;
     each_difference(hd_st_meta(f, "train"), p->train, tell, stderr);
     if (!hd_st_meta(f, "model_core"))

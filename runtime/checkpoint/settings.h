@@ -23,5 +23,6 @@ bool hd_settings_fit(const StFile *f, const HdProgram *p, const char *with, HdDi
 typedef void HdEachSetting(const char *name, const char *value, int n, void *data); // the value has n bytes
 // Calls fn for every setting of a train block, in its order, with name and value as the block has them.
 void hd_settings_each(const char *train, HdEachSetting *fn, void *data);
-void hd_settings_tell(const StFile *f, const HdProgram *p, const HdDifferences *d); // on stderr, a line for each
+// Says on stderr what `with` let change, a line for each, or that it changes nothing.
+void hd_settings_tell(const StFile *f, const HdProgram *p, const HdDifferences *d, const char *with);
 #endif

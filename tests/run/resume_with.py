@@ -96,7 +96,8 @@ def case_seed():
         check(list(changes(r).values()) == [("1", "5")], "it says:", r)
         check(tensors_of("n/checkpoint.safetensors")[1]["seed"] == "5", "the checkpoint has the old seed")
         write("d0" if args else "d1", read("d"))
-    good("--data=data.txt", f"--steps={STEPS}", "--resume=c", "--digest=d")
+    r = good("--data=data.txt", f"--steps={STEPS}", "--resume=c", "--resume-with=lr", "--digest=d")
+    check("--resume-with=lr changes nothing" in r.err, "it says:", r)
     check(digest_of("d0") == digest_of("d1") != digest_of("d"), "--seed and train.seed differ, or change nothing")
 
 
