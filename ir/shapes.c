@@ -206,8 +206,9 @@ int64_t hd_rope_columns(const Op *rope) {
 ConvShape hd_conv_shape(const Op *o) {
     const bool grad = hd_is_backward(o);
     const Type *x = o->in[grad]->type, *taps = o->in[grad + 1]->type;
-    ConvShape s = {.grad = grad, .bias = o->n_in > grad + 2, .silu = hd_has(&o->attrs, A_SILU),
-                   .reverse = hd_has(&o->attrs, A_REVERSE), .outer = 1, .seq = x->dim[x->rank - 2],
+    ConvShape s = {.grad = grad, .bias = o->n_in - hd_has(&o->attrs, A_DOCUMENTS) > grad + 2,
+                   .silu = hd_has(&o->attrs, A_SILU), .reverse = hd_has(&o->attrs, A_REVERSE),
+                   .documents = hd_has(&o->attrs, A_DOCUMENTS), .outer = 1, .seq = x->dim[x->rank - 2],
                    .dim = taps->dim[1], .taps = taps->dim[0], .wide = hd_type_cols(x),
                    .start = hd_int(&o->attrs, A_START, 0)};
     for (int i = 0; i < x->rank - 2; i++) s.outer *= x->dim[i];

@@ -36,7 +36,10 @@ int64_t hd_indexed(const Op *o); // rows of a table, or logits of a row, that op
 int hd_partial_rows(int64_t rows);
 int64_t hd_cached_positions(const Op *o); // of attention_step: positions of which keys and values are kept
 // conv1d and conv1d_grad: `outer` sequences; runs: of HD_CONV_RUN positions, in all of them; wide: columns of x.
-typedef struct { bool grad, bias, silu, reverse; int64_t outer, seq, dim, taps, runs, wide, start; } ConvShape;
+typedef struct {
+    bool grad, bias, silu, reverse, documents; // documents: the last operand says where they begin
+    int64_t outer, seq, dim, taps, runs, wide, start;
+} ConvShape;
 ConvShape hd_conv_shape(const Op *o);
 static inline bool hd_casts_to(const Op *o, DType d) { return o->kind == OP_CAST && o->out[0]->type->dtype == d; }
 // The dispatch whose result number `result` v is; NULL: it is none.

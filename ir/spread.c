@@ -325,6 +325,30 @@ static const char *spread_ssd(const Spread *s) {
     return NULL;
 }
 
+// By sequences, or by columns, which are the last dimension of x, dy, the taps and the bias.
+static const char *spread_conv1d(const Spread *s) {
+    const ConvShape h = hd_conv_shape(s->o);
+    const int x = h.grad, at = s->in[x], last = IN(x)->rank - 1;
+    const bool columns = at == split(last);
+    if (at == LAYOUT_WHOLE && hd_layout_splits(s->in[x + 1]))
+        return say(s, x + 1, "x is whole: split the weights that made x alike, or leave the taps whole");
+    if (at == LAYOUT_SUM) return say(s, x, "a convolution with a bias or SiLU needs the complete sum");
+    if (at == split(last - 1)) return say(s, x, "a rank would need positions of another one");
+    if (at == LAYOUT_WHOLE || (!columns && at != split(0))) return needs_whole(s);
+    if (columns && hd_has(&s->o->attrs, A_START)) return say(s, x, "the columns are a part of it");
+    for (int i = 0; i < s->o->n_in; i++) {
+        const bool taps = i == x + 1 || (h.bias && i == x + 2);
+        const int want = i <= x ? at : columns == taps ? split(columns ? IN(i)->rank - 1 : 0) : LAYOUT_WHOLE;
+        if (s->in[i] == want) continue;
+        return say(s, i, columns ? taps ? "x is split by columns: split the taps and the bias alike, `[k, dim over "
+                                          "AXIS]` and `[dim over AXIS]`" : "x is split by columns" :
+                                   "x is split by sequences");
+    }
+    s->out[0] = at;
+    for (int i = 1; h.grad && i < s->o->n_out; i++) s->out[i] = columns ? split(3 - i) : split(0); // runs come first
+    return NULL;
+}
+
 // --- tables
 
 static const char *spread_own_index(const Spread *s) {

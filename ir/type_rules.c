@@ -147,10 +147,12 @@ const char *hd_rule_documents(Rule *r) {
 
 // The operands of conv1d, from operand `x` on.
 static const char *convolved(Rule *r, int i) {
-    const char *e = r->o->n_in == i + 2 || r->o->n_in == i + 3 ? hd_rule_floating(r, i) : NULL;
-    if (r->o->n_in != i + 2 && r->o->n_in != i + 3)
-        WRONG("%s takes %sx, taps, perhaps a bias, not %d operands", hd_op_info(r->o->kind)->mnemonic, i ? "dy, " : "",
-              r->o->n_in);
+    const bool packed = hd_has(&r->o->attrs, A_DOCUMENTS);
+    const int n = r->o->n_in - packed; // but for the starts of documents
+    const char *e = n == i + 2 || n == i + 3 ? hd_rule_floating(r, i) : NULL;
+    if (n != i + 2 && n != i + 3)
+        WRONG("%s takes %sx, taps, perhaps a bias%s, not %d operands", hd_op_info(r->o->kind)->mnemonic,
+              i ? "dy, " : "", packed ? " and the starts of documents" : "", r->o->n_in);
     if (e) return e;
     const Type *x = IN(i), *taps = IN(i + 1);
     const Attr *start = hd_attr(&r->o->attrs, A_START);
@@ -159,9 +161,13 @@ static const char *convolved(Rule *r, int i) {
         WRONG("the taps of conv1d over %s are [k, %lld], not %s", TEXT(x), ll(hd_type_cols(x)), TEXT(taps));
     if (start && (start->i < 0 || start->i > hd_type_cols(x) - taps->dim[1]))
         WRONG("columns %lld to %lld of conv1d are not in %s", ll(start->i), ll(start->i + taps->dim[1]), TEXT(x));
-    for (int k = i + 1; k < r->o->n_in; k++)
+    for (int k = i + 1; k < n; k++)
         if (IN(k)->dtype != x->dtype) WRONG("operands have different element types: %s and %s", TEXT(x), TEXT(IN(k)));
-    if (r->o->n_in > i + 2 && IN(i + 2) != hd_type(r->cx, x->dtype, 1, taps->dim + 1))
+    const Type *starts = hd_type(r->cx, TY_I32, x->rank - 1, x->dim);
+    if (packed && IN(n) != starts)
+        WRONG("documents of conv1d are integers %s, as documents(tokens, eot = ..) gives them, not %s", TEXT(starts),
+              TEXT(IN(n)));
+    if (n > i + 2 && IN(i + 2) != hd_type(r->cx, x->dtype, 1, taps->dim + 1))
         WRONG("the bias of conv1d with taps %s is [%lld], not %s", TEXT(taps), ll(taps->dim[1]), TEXT(IN(i + 2)));
     return NULL;
 }

@@ -36,6 +36,20 @@ static const char *row(const Map *m, const ConvShape *s, const char *t) {
                       : hd_sprintf(m->a, "(base + %s)", t);
 }
 
+// Of documents: far: how many positions of its document are before a position in memory, here before that of t.
+static void load_far(Map *m, const ConvShape *s, const char *to) {
+    if (!s->documents) return;
+    line(m, "%s = (int)%s - in%d[%s];", to, s->reverse ? hd_sprintf(m->a, "(%lld - t)", ll(s->seq - 1)) : "t",
+         operand(m, m->o->n_in - 1), row(m, s, "t"));
+}
+// x where the position that reads it and its own, `back` before that, are of one document; else 0. `reader` and `own`
+// say where their `far` is. The later of the two in memory decides.
+static const char *seen(const Map *m, const ConvShape *s, const char *back, const char *reader, const char *own,
+                        const char *x) {
+    if (!s->documents) return x;
+    return hd_sprintf(m->a, "(%s <= far[%s] ? %s : 0)", back, s->reverse ? own : reader, x);
+}
+
 // 1 / (1 + e^-y), as overrides.def says of silu
 static const char *sigmoid(DType d) { return d == TY_F64 ? "1 / (1 + exp(-y))" : "fast_sigmoid(y)"; }
 
@@ -58,19 +72,22 @@ void hd_map_conv1d(Map *m) {
     line(m, "const i64 first = run %% %lld * %d, base = run / %lld * %lldll;", ll(runs), RUN, ll(runs), ll(s.seq));
     load_taps(m, &s, d, v);
     line(m, "Raw<%s, %d> x[%lld];", type, v, ll(RUN + shared));
+    if (s.documents) line(m, "int far[%lld] = {};", ll(RUN + shared));
     line(m, "#pragma unroll");
     line(m, "for (int i = 0; i < %lld; i++) {", ll(RUN + shared));
     line(m, "const i64 t = first + i - %lld;", ll(shared));
     line(m, "if (t >= 0 && t < %lld) x[i].load(in%d + %s * %lld + %lld + column);", ll(s.seq), operand(m, 0),
          row(m, &s, "t"), ll(s.wide), ll(s.start));
     line(m, "else x[i].zero();");
+    load_far(m, &s, hd_sprintf(m->a, "if (t >= 0 && t < %lld) far[i]", ll(s.seq)));
     line(m, "}");
     line(m, "#pragma unroll");
     line(m, "for (int i = 0; i < %d; i++) {", RUN);
     line(m, "%s sum[%d];", real, v);
     line(m, "#pragma unroll");
     line(m, "for (int c = 0; c < %d; c++) {", v);
-    put_sum(m, &s, real, "x[i + j].at(c)");
+    put_sum(m, &s, real, seen(m, &s, hd_sprintf(m->a, "%lld - j", ll(shared)), hd_sprintf(m->a, "i + %lld", ll(shared)),
+                              "i + j", "x[i + j].at(c)"));
     line(m, "sum[c] = %s;", s.silu ? hd_sprintf(m->a, "times(y, %s)", sigmoid(d)) : "y");
     line(m, "}");
     line(m, "if (first + i < %lld) put<%s, %d>(out + %s * %lld + column, sum);", ll(s.seq), type, v,
@@ -87,7 +104,13 @@ static bool returns(const Map *m, int i) {
 
 // One position further: x[k - 1] and g[k - 1] are those of position t, g of the gradient of the sum.
 static void put_position(Map *m, const ConvShape *s, DType d, int v) {
-    const char *real = hd_cuda_compute(d);
+    const char *real = hd_cuda_compute(d), *back = hd_sprintf(m->a, "%lld - j", ll(s->taps - 1));
+    const char *x = seen(m, s, back, hd_sprintf(m->a, "%lld", ll(s->taps - 1)), "j", "x[j][c]");
+    if (s->documents) {
+        line(m, "#pragma unroll");
+        line(m, "for (int j = 0; j < %lld; j++) far[j] = far[j + 1];", ll(s->taps - 1));
+        line(m, "far[%lld] = fars[u];", ll(s->taps - 1));
+    }
     line(m, "#pragma unroll");
     line(m, "for (int c = 0; c < %d; c++) {", v);
     line(m, "#pragma unroll");
@@ -95,7 +118,7 @@ static void put_position(Map *m, const ConvShape *s, DType d, int v) {
     line(m, "x[%lld][c] = xs[u].at(c);", ll(s->taps - 1));
     line(m, "%s slope = dys[u].at(c);", real);
     if (s->silu) {
-        put_sum(m, s, real, "x[j][c]");
+        put_sum(m, s, real, x);
         line(m, "const %s gate = %s;", real, sigmoid(d));
         line(m, "slope = times(slope, times(gate, fused(y, minus(%s(1), gate), %s(1))));", real, real);
     }
@@ -103,7 +126,7 @@ static void put_position(Map *m, const ConvShape *s, DType d, int v) {
     if (returns(m, 1) || returns(m, 2)) line(m, "if (t < last) {");
     if (returns(m, 1)) {
         line(m, "#pragma unroll");
-        line(m, "for (int j = 0; j < %lld; j++) add[j][c] = fused(slope, x[j][c], add[j][c]);", ll(s->taps));
+        line(m, "for (int j = 0; j < %lld; j++) add[j][c] = fused(slope, %s, add[j][c]);", ll(s->taps), x);
     }
     if (returns(m, 2)) line(m, "add[%lld][c] = plus(add[%lld][c], slope);", ll(s->taps), ll(s->taps));
     if (returns(m, 1) || returns(m, 2)) line(m, "}");
@@ -115,8 +138,8 @@ static void put_position(Map *m, const ConvShape *s, DType d, int v) {
     line(m, "for (int c = 0; c < %d; c++) {", v);
     line(m, "dx[c] = 0;");
     line(m, "#pragma unroll");
-    line(m, "for (int j = 0; j < %lld; j++) dx[c] = plus(dx[c], times(tap[j][c], g[%lld - j][c]));", ll(s->taps),
-         ll(s->taps - 1));
+    line(m, "for (int j = 0; j < %lld; j++) dx[c] = plus(dx[c], times(tap[j][c], %s));", ll(s->taps),
+         seen(m, s, back, back, "0", hd_sprintf(m->a, "g[%s][c]", back)));
     line(m, "}");
     line(m, "put<%s, %d>(out + %s * %lld + column, dx);", hd_cuda_type(d), v,
          row(m, s, hd_sprintf(m->a, "t - %lld", ll(s->taps - 1))), ll(s->dim));
@@ -134,10 +157,12 @@ static void walk_run(Map *m, const ConvShape *s, DType d, int v) {
     line(m, "if (t >= 0 && t < %lld) w.load(in%d + %s * %lld + %lld + column);", ll(s->seq), operand(m, 1),
          row(m, s, "t"), ll(s->wide), ll(s->start));
     line(m, "else w.zero();");
+    load_far(m, s, hd_sprintf(m->a, "if (t >= 0 && t < %lld) far[j]", ll(s->seq)));
     line(m, "for (int c = 0; c < %d; c++) x[j][c] = w.at(c);", v);
     line(m, "}");
     line(m, "for (i64 from = first; first < last && from < last + %lld; from += %d) {", ll(s->taps - 1), AHEAD);
     line(m, "Raw<%s, %d> xs[%d], dys[%d];", type, v, AHEAD, AHEAD);
+    if (s->documents) line(m, "int fars[%d] = {};", AHEAD);
     line(m, "#pragma unroll");
     line(m, "for (int u = 0; u < %d; u++) {", AHEAD);
     line(m, "const i64 t = from + u;");
@@ -145,6 +170,7 @@ static void walk_run(Map *m, const ConvShape *s, DType d, int v) {
     line(m, "if (t < %lld && t < last + %lld) {", ll(s->seq), ll(s->taps - 1));
     line(m, "xs[u].load(in%d + %s * %lld + %lld + column);", operand(m, 1), row(m, s, "t"), ll(s->wide), ll(s->start));
     line(m, "dys[u].load(in%d + %s * %lld + column);", operand(m, 0), row(m, s, "t"), ll(s->dim));
+    load_far(m, s, "fars[u]");
     line(m, "}");
     line(m, "}");
     line(m, "#pragma unroll");
@@ -192,6 +218,7 @@ void hd_map_conv1d_grad(Map *m) {
              HD_CONV_RUN, HD_CONV_RUN / WARPS, HD_CONV_RUN / WARPS, ll(s.seq));
         line(m, "%s x[%lld][%d], g[%lld][%d] = {}, add[%lld][%d] = {};", real, ll(s.taps), v, ll(s.taps), v,
              ll(s.taps + 1), v);
+        if (s.documents) line(m, "int far[%lld] = {};", ll(s.taps));
         line(m, "if (column < %lld) {", ll(s.dim));
         walk_run(m, &s, d, v);
         line(m, "}");

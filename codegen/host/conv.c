@@ -26,13 +26,26 @@ static const char *x_at(const Conv *v, const char *t) {
     return load(v, place(v, "a", v->o->in[v->s.grad]->index, v->s.wide, v->s.start, t));
 }
 
+// A condition before what reads position `from` for the sum at position t, which is `back` further on: both are of one
+// document. The later of the two in memory says where that begins.
+static const char *reads(const Conv *v, const char *t, const char *from, const char *back) {
+    if (!v->s.documents) return "";
+    const char *later = v->s.reverse ? hd_sprintf(v->e->a, "(%lld - (%s))", ll(v->s.seq - 1), from) : t;
+    return hd_sprintf(v->e->a, "if (%s <= %s - a%d[o * %lld + %s]) ", back, later, v->o->in[v->o->n_in - 1]->index,
+                      ll(v->s.seq), later);
+}
+
+static const char *x_of_tap(const Conv *v) { return hd_sprintf(v->e->a, "(t + j - %lld)", ll(v->s.taps - 1)); }
+static const char *reads_by_sum(const Conv *v) { // position t, tap j
+    return reads(v, "t", x_of_tap(v), hd_sprintf(v->e->a, "%lld - j", ll(v->s.taps - 1)));
+}
+
 // y: the sum at position t of column c.
 static void put_sum(const Conv *v) {
     Out *c = v->e->c;
     hd_printf(c, "            %s y = 0;\n", v->real);
-    hd_printf(c, "            for (int64_t j = t < %lld ? %lld - t : 0; j < %lld; j++) y += %s * %s;\n",
-              ll(v->s.taps - 1), ll(v->s.taps - 1), ll(v->s.taps), tap(v),
-              x_at(v, hd_sprintf(v->e->a, "(t + j - %lld)", ll(v->s.taps - 1))));
+    hd_printf(c, "            for (int64_t j = t < %lld ? %lld - t : 0; j < %lld; j++) %sy += %s * %s;\n",
+              ll(v->s.taps - 1), ll(v->s.taps - 1), ll(v->s.taps), reads_by_sum(v), tap(v), x_at(v, x_of_tap(v)));
     if (v->s.bias)
         hd_printf(c, "            y += %s;\n",
                   load(v, hd_sprintf(v->e->a, "a%d[first + c]", v->o->in[v->s.grad + 2]->index)));
@@ -110,18 +123,23 @@ static void put_gradient(const Conv *v) {
               "            g[t - from][c] = slope;\n"
               "            if (t >= to) continue;\n"
               "            all[c] += slope;\n"
-              "            for (int64_t j = t < %lld ? %lld - t : 0; j < %lld; j++) add[j][c] += (double)slope * %s;\n"
+              "            for (int64_t j = t < %lld ? %lld - t : 0; j < %lld; j++)\n"
+              "                %sadd[j][c] += (double)slope * %s;\n"
               "        }\n",
-              ll(more), ll(more), ll(s->taps), x_at(v, hd_sprintf(v->e->a, "(t + j - %lld)", ll(more))));
+              ll(more), ll(more), ll(s->taps), reads_by_sum(v), x_at(v, x_of_tap(v)));
     if (returned(v, 0) >= 0)
         hd_printf(c,
                   "        for (int64_t t = from; t < to; t++)\n"
                   "        for (int64_t c = 0; c < n; c++) {\n"
                   "            %s dx = 0;\n"
-                  "            for (int64_t j = 0; j < %lld; j++) dx += %s * g[t - from + %lld - j][c];\n"
+                  "            for (int64_t j = %s; j < %lld; j++) %sdx += %s * g[t - from + %lld - j][c];\n"
                   "            %s = %s;\n"
                   "        }\n",
-                  v->real, ll(s->taps), tap(v), ll(more), place(v, "r", returned(v, 0), s->dim, 0, "t"),
+                  v->real, s->documents ? hd_sprintf(v->e->a, "t < %lld ? 0 : t - %lld", ll(s->seq - more),
+                                                     ll(s->seq - more - 1)) : "0",
+                  ll(s->taps), reads(v, hd_sprintf(v->e->a, "(t + %lld - j)", ll(more)), "t",
+                                     hd_sprintf(v->e->a, "%lld - j", ll(more))),
+                  tap(v), ll(more), place(v, "r", returned(v, 0), s->dim, 0, "t"),
                   hd_host_store(v->e->a, v->d, hd_dtype_computed(v->d), "dx"));
     hd_puts(c, "        (void)add, (void)all;\n");
     put_sums(v);

@@ -149,11 +149,22 @@ static int64_t conv_row(const ConvShape *s, int64_t o, int64_t t) {
     return o * s->seq + (s->reverse ? s->seq - 1 - t : t);
 }
 
-// The sum at position t of sequence o, column c, before SiLU. x: [x, taps, bias].
+// Whether the sum at position t reads position `from`, which is not after it: both are of one document. The later of
+// the two in memory says where that begins.
+static bool conv_reads(const ConvShape *s, const double *starts, int64_t o, int64_t t, int64_t from) {
+    if (from < 0 || t >= s->seq || !s->documents) return from >= 0;
+    const int64_t a = conv_row(s, o, t), b = conv_row(s, o, from), later = a > b ? a : b;
+    return (double)((a > b ? b : a) % s->seq) >= starts[later];
+}
+
+// The sum at position t of sequence o, column c, before SiLU. x: [x, taps, bias, starts].
 static double convolved(const ConvShape *s, const Tensor *x, int64_t o, int64_t t, int64_t c) {
+    const double *starts = s->documents ? x[2 + s->bias].data : NULL;
     double sum = 0;
     for (int64_t j = 0, from = t - (s->taps - 1); j < s->taps; j++, from++)
-        if (from >= 0) sum += x[1].data[j * s->dim + c] * x[0].data[conv_row(s, o, from) * s->wide + s->start + c];
+        if (conv_reads(s, starts, o, t, from))
+            sum +=
+                x[1].data[j * s->dim + c] * x[0].data[conv_row(s, o, from) * s->wide + s->start + c];
     return s->bias ? sum + x[2].data[c] : sum;
 }
 
@@ -181,6 +192,7 @@ const char *hd_eval_conv1d_grad(Eval *e, const Op *op, const Tensor *in, Tensor 
     (void)e;
     const ConvShape s = hd_conv_shape(op);
     const int64_t runs = s.outer ? s.runs / s.outer : 0;
+    const double *starts = s.documents ? in[3 + s.bias].data : NULL;
     for (int64_t i = 0; i < s.runs * s.taps * s.dim; i++) out[1].data[i] = 0;
     for (int64_t i = 0; s.bias && i < s.runs * s.dim; i++) out[2].data[i] = 0;
     for (int64_t i = 0; i < s.outer * s.seq * s.dim; i++) {
@@ -189,8 +201,10 @@ const char *hd_eval_conv1d_grad(Eval *e, const Op *op, const Tensor *in, Tensor 
         double dx = 0;
         for (int64_t j = 0; j < s.taps; j++) {
             const int64_t from = t - (s.taps - 1) + j;
-            dx += in[2].data[j * s.dim + c] * conv_slope(&s, in, o, t + (s.taps - 1) - j, c);
-            if (from >= 0)
+            const int64_t reader = t + (s.taps - 1) - j;
+            if (conv_reads(&s, starts, o, reader, t))
+                dx += in[2].data[j * s.dim + c] * conv_slope(&s, in, o, reader, c);
+            if (conv_reads(&s, starts, o, t, from))
                 out[1].data[(run * s.taps + j) * s.dim + c] +=
                     slope * in[1].data[conv_row(&s, o, from) * s.wide + s.start + c];
         }

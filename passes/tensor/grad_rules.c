@@ -185,12 +185,14 @@ static void grad_cumsum(Autodiff *d, const Op *o, Value *dy) {
 
 // The sums over runs of positions become those over all of them.
 static void grad_conv1d(Autodiff *d, const Op *o, Value *dy) {
-    Value *in[] = {dy, A, B, o->n_in > 2 ? o->in[2] : NULL};
+    const int n = o->n_in - hd_has(&o->attrs, A_DOCUMENTS); // those that have gradients
+    Value *in[5] = {dy};
+    for (int i = 0; i < o->n_in; i++) in[i + 1] = o->in[i];
     Op *g = hd_build(&d->b, OP_CONV1D_GRAD, o->n_in + 1, in, &o->attrs, NULL);
     Attrs runs = {0};
     hd_set_ints(cx_of(d), &runs, A_AXES, 1, (int64_t[]){0});
     if (wants(d, A)) give(d, A, g->out[0]);
-    for (int i = 1; i < o->n_in; i++)
+    for (int i = 1; i < n; i++)
         if (wants(d, o->in[i])) give(d, o->in[i], hd_build1(&d->b, OP_SUM, g->out[i], NULL, &runs, NULL));
 }
 

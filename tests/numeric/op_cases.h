@@ -638,6 +638,15 @@ static const OpCase op_cases[] = {
                "  %0, %1, %2 = conv1d_grad %d, %a, %b, %c {silu, reverse} : $[2,5,3], #[2,7,3], #[2,3]\n"
                "  %3, %4 = conv1d_grad %d, %a, %b {silu} : $[2,5,3], #[2,7,3]\n"
                "  return %1, %2, %3\n}"},
+    // ... of documents, both ways, over runs of positions, some shorter than the taps
+    {CASE_ALL, "(%i7: i32[3,600], %a: $[3,600,7], %b: $[4,5], %c: $[5], %d: $[3,600,5], %e: $[3,600,6], %f: $[3,6]) -> "
+               "$[3,600,5], $[3,600,6], $[3,600,5], #[6,4,5], #[6,5], $[3,600,6], #[6,3,6] {\n"
+               "  %0 = documents %i7 {eot = 3} : i32[3,600]\n"
+               "  %1 = conv1d %a, %b, %c, %0 {silu, start = 2, documents} : $[3,600,5]\n"
+               "  %2 = conv1d %e, %f, %0 {reverse, documents} : $[3,600,6]\n"
+               "  %3, %4, %5 = conv1d_grad %d, %a, %b, %c, %0 {silu, start = 2, documents} : $[3,600,5], #[6,4,5], "
+               "#[6,5]\n  %6, %7 = conv1d_grad %e, %2, %f, %0 {reverse, silu, documents} : $[3,600,6], #[6,3,6]\n"
+               "  return %1, %2, %3, %4, %5, %6, %7\n}"},
     // cumulative sums
     {CASE_ALL, "(%a: $[5,6,70]) -> $[5,6,70], $[5,6,70], $[5,6,70] {\n  %0 = cumsum %a {axis = 2} : $[5,6,70]\n  "
                "%1 = cumsum %a {axis = 1, reverse} : $[5,6,70]\n  %2 = cumsum %a {axis = 0} : $[5,6,70]\n  "

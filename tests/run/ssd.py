@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """State-space duality. Usage: ssd.py ROOT HEDDLEC [CASE...]. Cases as in cases.py.
 
-  written_out  ssd against the same by the matrix of all pairs of positions (ssd.hd), losses and norms step by step,
-               with and without documents, by chunks of other lengths
+  written_out  ssd and conv1d against the same by the matrix of all pairs of positions and by shifted copies (ssd.hd),
+               losses and norms step by step, with and without documents, by chunks of other lengths
+  heads        a mixer (mixer.hd) whose heads are split over two ranks, against one rank
   hybrid       the loss of examples/hybrid against a forward pass in plain Python, from random weights and from those
                after three steps
   schedules    strategies, graphs, recomputation, offload and numbers of threads: one digest
@@ -38,11 +39,11 @@ def start(program, *args, **env):
     check(r.returncode == 0, "failed:", " ".join(command), r.stdout.decode(errors="replace"))
 
 
-def trained(settings):
-    program = build(settings)
+def trained(settings, *args, file="tests/run/ssd.hd"):
+    program = build(settings, file=file)
     if os.path.exists("log"):
         os.remove("log")
-    start(program, "--log=log")
+    start(program, "--log=log", *args)
     return [x for line in compiled.lines_of("log") for x in (line["loss"], line["grad_norm"])]
 
 
@@ -55,6 +56,12 @@ def case_written_out():
             off = max(abs(x - y) / abs(y) for x, y in zip(got, want))
             check(off < 2e-5, f"packed {packed}, chunk {chunk}: off by {off}:", got, want)
     check(abs(want[-1] - trained(["packed=0"])[-1]) > 1e-3 * abs(want[-1]), "documents change nothing:", want)
+
+
+def case_heads():
+    want, got = (trained([f"schedule.mesh.tensor={n}"], f"--ranks={n}", file="tests/run/mixer.hd") for n in (1, 2))
+    off = max(abs(x - y) / abs(y) for x, y in zip(got, want))
+    check(len(want) == 2 * STEPS and off < 2e-5, f"two ranks are off by {off}:", got, want)
 
 
 # --- examples/hybrid in plain Python

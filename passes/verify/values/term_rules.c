@@ -322,12 +322,13 @@ static const Term *term_dropout(const Terms *t, const Op *o, int i, const Type *
 // Columns of a wider x are a slice of it.
 static const Term *term_conv1d(const Terms *t, const Op *o, int i, const Type *type, const Term *const *in) {
     const ConvShape s = hd_conv_shape(o);
-    const Term *all[4];
+    const Term *all[5];
     Attrs as = {0};
     for (int k = 0; k < o->n_in; k++) all[k] = in[k];
     all[s.grad] = slice(t, in[s.grad], in[s.grad]->type->rank - 1, s.start, s.dim);
     if (s.silu) hd_set_flag(t->cx, &as, A_SILU);
     if (s.reverse) hd_set_flag(t->cx, &as, A_REVERSE);
+    if (s.documents) hd_set_flag(t->cx, &as, A_DOCUMENTS);
     return hd_term_plain(t, o->kind, i, type, &as, o->n_in, all);
 }
 
