@@ -95,8 +95,9 @@ template <int N> __device__ __forceinline__ void put_rows(const float (&d)[N][4]
         }
 }
 
-// s = keep s + (x by `weight` of its rows)' b: 16 rows of the state from `row` on, over the positions of a step.
-template <class F>
+// s = keep s + (x by `weight` of its rows)' b: 16 rows of the state from `row` on, over the positions of a step. EXACT:
+// what rounding takes from x by its weight is a second factor.
+template <bool EXACT, class F>
 __device__ __forceinline__ void advance(float (&s)[STATE / 8][4], u32 x, u32 b, int row, float keep, F weight) {
     const int q = threadIdx.x % 4 * 2;
 #pragma unroll
@@ -105,18 +106,27 @@ __device__ __forceinline__ void advance(float (&s)[STATE / 8][4], u32 x, u32 b, 
         for (int e = 0; e < 4; e++) s[n][e] *= keep;
 #pragma unroll
     for (int k = 0; k < STEP; k += 16) {
-        u32 a[4], f[4];
+        u32 a[4], rest[4], f[4];
         mma_left<true, X_PITCH>(a, x, row, k);
         float w[4];
 #pragma unroll
         for (int e = 0; e < 4; e++) w[e] = weight(k + q + e % 2 + e / 2 * 8);
 #pragma unroll
-        for (int i = 0; i < 4; i++) a[i] = scaled(a[i], w[i / 2 * 2], w[i / 2 * 2 + 1]);
+        for (int i = 0; i < 4; i++) {
+            const u32 whole = a[i];
+            const float l = w[i / 2 * 2], h = w[i / 2 * 2 + 1];
+            a[i] = scaled(whole, l, h);
+            rest[i] = pair_bf16(fused(high(whole), h, -high(a[i])), fused(low(whole), l, -low(a[i])));
+        }
 #pragma unroll
         for (int n = 0; n < STATE / 16; n++) {
             mma_right<true, B_PITCH>(f, b, 16 * n, k);
             mma_multiply<bf16>(s[2 * n], a, f[0], f[1]);
             mma_multiply<bf16>(s[2 * n + 1], a, f[2], f[3]);
+            if constexpr (EXACT) {
+                mma_multiply<bf16>(s[2 * n], rest, f[0], f[1]);
+                mma_multiply<bf16>(s[2 * n + 1], rest, f[2], f[3]);
+            }
         }
     }
 }

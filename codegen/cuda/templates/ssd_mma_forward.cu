@@ -93,7 +93,7 @@ extern "C" __global__ void __launch_bounds__(128, 2)
         put_rows(out, y + x_at(batch, first + r0, head), (i64)SC_HEADS * SIZE, first + r0 < SC_SEQ,
                  first + r1 < SC_SEQ);
         if (step + 1 == STEPS) break;
-        advance(s, at_x, at_b, 16 * warp, z.in(STEP - 1), [&](int j) { return z.out(j) * z.dt[j]; });
+        advance<false>(s, at_x, at_b, 16 * warp, z.in(STEP - 1), [&](int j) { return z.out(j) * z.dt[j]; });
         __syncthreads(); // the state that came in has been read
         unsigned char *to = sc_space + 2 * STAGE + 2 * ((16 * warp + g) * B_PITCH + q);
 #pragma unroll

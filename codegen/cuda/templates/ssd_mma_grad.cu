@@ -43,7 +43,7 @@ __device__ __forceinline__ void pass_on(unsigned char *space, const bf16 *x, con
         if (i + 1 == STEPS) break;
         const u32 at = (u32)__cvta_generic_to_shared(space) + (i & 1) * STATES_STAGE;
         const Numbers &z = *numbers(i);
-        advance(s, at + B_TILE, at, 16 * warp, z.in(STEP - 1),
+        advance<true>(s, at + B_TILE, at, 16 * warp, z.in(STEP - 1),
                 [&](int j) { return GRAD ? z.in(j) : z.out(j) * z.dt[j]; });
     }
 }
