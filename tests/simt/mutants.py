@@ -35,7 +35,8 @@ import mutate  # noqa: E402
 import simt  # noqa: E402
 
 LIMIT = 100  # seconds of processor time that a mutant may run
-# template: programs whose kernels it makes, tried in turn. "": kernels without a template.
+# template: programs whose kernels it makes, tried in turn. "rows": kernels without a template; "conv1d", of the sample
+# and of --files=conv1d --programs=ssd_mma: convolutions, whose functions are named without the number of the kernel.
 WGMMA = ["causal_64", "full_64", "documents_64", "window_64", "rounds_64", "masks_128", "causal_128", "masks_64",
          "masks_96", "masks_192", "masks_256", "softcap_64", "softcap_192"]
 SSD = ["ssd_mma", "ssd_mma_128"]
@@ -62,7 +63,9 @@ SAMPLE = {
                   ("attention_ordered", "ATT_BEGIN", "compare", 3)],
     "gpt2_80": [("attention", "ATT_FWD", "copies", 3), ("attention", "ATT_FWD", "barrier", 1),
                 ("attention", "ATT_FWD", "lanes", 6)],
-    "ssd_mma": [("ssd_mma_forward", "SC_Y", "offset", 5), ("ssd_mma_grad", "Columns", "compare", 4)],
+    "ssd_mma": [("ssd_mma_forward", "SC_Y", "offset", 5), ("ssd_mma_grad", "Columns", "compare", 4),
+                ("conv1d", "conv1d", "offset", 1), ("conv1d", "conv1d", "compare", 12),
+                ("conv1d", "conv1d_grad", "compare", 23), ("conv1d", "conv1d_grad", "compare", 28)],
     "tiny_bf16": [("grad_norm", "gn_tree", "barrier", 1), ("cross_entropy", "CrossEntropy", "copies", 2),
                   ("cross_entropy", "CE_MEAN_KERNEL", "barrier", 2)],
 }
@@ -101,8 +104,11 @@ class Bench:
                 has = {function for function, _, _ in mutate.functions(mutate.without_comments(text))}
                 of = [f for f, functions in self.templates.items() if functions <= has]
                 for s in mutate.sites(text):
-                    if next((f for f in of if s.function in self.templates[f]), "rows") == file:
-                        found.setdefault((file, s.function, s.kind, s.number), []).append((name, library, text, s))
+                    bare = re.sub(r"^k\d+_", "", s.function)
+                    other = "conv1d" if bare.startswith("conv1d") else "rows"
+                    if next((f for f in of if s.function in self.templates[f]), other) == file:
+                        key = file, bare if file == "conv1d" else s.function, s.kind, s.number
+                        found.setdefault(key, []).append((name, library, text, s))
         return found
 
 
