@@ -22,7 +22,7 @@ static bool stateless(const Symbol *bucket) {
 DType hd_program_state_type(const Emit *e) {
     for (const Symbol *b = e->m->symbols; b; b = b->next) {
         const Symbol *s = b->kind == SYM_BUCKET ? hd_state(e->m, &b->attrs, 0) : NULL;
-        if (s) return s->type->dtype;
+        if (s && !hd_is_whole(e->m, b)) return s->type->dtype;
     }
     return TY_F32;
 }
@@ -32,11 +32,17 @@ static const char *state_name(const Symbol *s) {
     return dot ? dot + 1 : s->name;
 }
 
+// Whether state `i` of a bucket has not a number for each element: HdProgram.params has what it is of each parameter.
+static bool of_lines(const Emit *e, const Symbol *bucket, int i) {
+    const Func *k = hd_func_find(e->m, hd_word(&bucket->attrs, A_UPDATED_BY, ""));
+    return k && hd_state_per(k, i) != PER_ELEMENT;
+}
+
 // The state of a bucket that has the name; NULL: its optimizer has none.
 static const Symbol *state_called(const Emit *e, const Symbol *bucket, const char *name) {
     const Symbol *s;
     for (int i = 0; (s = hd_state(e->m, &bucket->attrs, i)); i++)
-        if (!strcmp(state_name(s), name)) return s;
+        if (!strcmp(state_name(s), name) && !of_lines(e, bucket, i)) return s;
     return NULL;
 }
 
@@ -49,6 +55,7 @@ static StateNames state_names(const Emit *e) {
     for (const Symbol *b = e->m->symbols; b; b = b->next)
         for (int i = 0; b->kind == SYM_BUCKET && (s = hd_state(e->m, &b->attrs, i)); i++) {
             int k = 0;
+            if (of_lines(e, b, i)) continue;
             while (k < all.n && strcmp(all.at[k], state_name(s)) != 0) k++;
             if (k == all.n && all.n < 2 * HD_MAX_STATES) all.at[all.n++] = state_name(s);
         }
@@ -95,8 +102,51 @@ static void put_bucket(Emit *e, const Symbol *b) {
               hd_axes(&b->attrs, A_SPLIT), yes(stateless(b)));
 }
 
-int hd_program_buckets(Emit *e) {
+// A state of lines is a bucket of its own, which has no states.
+static int put_line_buckets(Emit *e, const Symbol *b) {
+    const Symbol *s;
+    const Mesh mesh = hd_mesh(e->m);
     int n = 0;
+    for (int i = 0; (s = hd_state(e->m, &b->attrs, i)); i++) {
+        if (!of_lines(e, b, i)) continue;
+        const int64_t shards = hd_mesh_ranks(&mesh, hd_axes(&b->attrs, A_SPLIT)),
+                      shard = hd_lines(e->m, b, e->a).numbers[i];
+        hd_printf(e->c, "    {%s, %lld, %lld, HD_F32, %lld, {", hd_emit_quoted(e, s->name), ll(shard * shards),
+                  ll(shard), ll(hd_emit_buffer(e, NULL, s->name, 0)));
+        for (int k = 0; k < HD_MAX_STATES; k++) hd_puts(e->c, k ? ", -1" : "-1");
+        hd_printf(e->c, "}, -1, -1, %s, false, -1, %u, true},\n", yes(hd_type_count(s->type) != shard * shards),
+                  hd_axes(&b->attrs, A_SPLIT));
+        n++;
+    }
+    return n;
+}
+
+static void put_line(Emit *e, const Symbol *state, const Lined *l, int i, int per, int bucket, int64_t numbers) {
+    const char *dims[] = {[PER_WHOLE] = "0, {0}", [PER_ROW] = hd_sprintf(e->a, "1, {%lld}", ll(l->rows)),
+                          [PER_COLUMN] = hd_sprintf(e->a, "1, {%lld}", ll(l->cols))};
+    const int64_t count = per == PER_ROW ? l->rows : per == PER_COLUMN ? l->cols : 1;
+    hd_printf(e->c, "    {%s, %s, %lld, HD_INIT_ZEROS, 0.0, %d, %lld},\n",
+              hd_emit_quoted(e, hd_sprintf(e->a, "%s.%s", state_name(state), l->param->name)), dims[per], ll(count),
+              bucket, ll(l->rank * numbers + l->line[i]));
+}
+
+int hd_program_lines(Emit *e) {
+    const Symbol *s;
+    int n = 0, bucket = 0;
+    for (const Symbol *b = e->m->symbols; b; b = b->next) bucket += b->kind == SYM_BUCKET;
+    for (const Symbol *b = e->m->symbols; b; b = b->next)
+        for (int i = 0; b->kind == SYM_BUCKET && (s = hd_state(e->m, &b->attrs, i)); i++) {
+            if (!of_lines(e, b, i)) continue;
+            const Func *k = hd_func_find(e->m, hd_word(&b->attrs, A_UPDATED_BY, ""));
+            const Lines x = hd_lines(e->m, b, e->a);
+            for (int j = 0; j < x.n; j++) put_line(e, s, &x.list[j], i, hd_state_per(k, i), bucket, x.numbers[i]);
+            n += x.n, bucket++;
+        }
+    return n;
+}
+
+int hd_program_buckets(Emit *e) {
+    int n = 0, lines = 0;
     for (const Symbol *s = e->m->symbols; s; s = s->next) {
         if (s->kind != SYM_BUCKET) continue;
         if (!n++)
@@ -105,6 +155,9 @@ int hd_program_buckets(Emit *e) {
                           "which are shards; bytes of next; the axes that split it; has it no states\n");
         put_bucket(e, s);
     }
+    for (const Symbol *s = e->m->symbols; s; s = s->next)
+        if (s->kind == SYM_BUCKET) lines += put_line_buckets(e, s);
+    n += lines;
     if (n) hd_puts(e->c, "};\n\n");
     return n;
 }

@@ -96,6 +96,13 @@ const char *hd_emit_update(Emit *e, const Func *k, const char *indent, const cha
 // Of one that orthogonalizes: hd_emit_update reads the result from `turned`; here, the operand is assigned to
 // `direction`.
 const char *hd_emit_direction(Emit *e, const Func *k, const char *indent, const char *before, const char *after);
+// Of one with means of lines, which has the arguments `stateI` and the means so far as `meanI`. Stage s below their
+// number: `result` is what mean s averages; that number: the results are `weights` and, of states per element, `nextI`;
+// above it by 1 + i: `result` is what state i becomes.
+const char *hd_emit_lines(Emit *e, const Func *k, int stage, const char *indent);
+int hd_emit_means(const Func *k); // how many there are
+// The HdLines of such an update, as C. `more`: its further fields.
+const char *hd_emit_lined(Emit *e, const Op *o, const char *more);
 // The HdTurn of such an update, as C. `more`: its further fields.
 const char *hd_emit_turn(Emit *e, const Op *o, bool wide, const char *more);
 int hd_emit_streams(Emit *e); // how many there are: "compute" is 0, then the module's stream symbols in order
@@ -122,6 +129,7 @@ void hd_emit_math(Out *o, const char *name, size_t n, PreludeKind kind, bool f64
 void hd_program_guarded(Emit *e, Out *fields);
 // --- indices that no op proves to be in range (indices.c): likewise
 void hd_program_indexed(Emit *e, Out *fields);
+int hd_program_lines(Emit *e);   // prints rows of states of lines for the table of parameters; how many there are
 int hd_program_buckets(Emit *e); // prints the table; how many there are
 DType hd_program_state_type(const Emit *e); // of all states
 int hd_program_average(const Emit *e); // HdProgram.average

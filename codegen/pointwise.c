@@ -88,7 +88,12 @@ static Out statements(Emit *e, const Func *k, const Op *end, const char *indent,
     Out o = hd_out(e->a);
     for (int i = OPT_STATE; i < k->n_args; i++)
         hd_printf(&o, "%sconst float s%d = %s%d%s;\n", indent, i - OPT_STATE, before, i - OPT_STATE, after);
+    int mean = 0;
     for (const Op *p = k->first; p != end; p = p->next) {
+        if (p->kind == OP_LINE_MEAN) {
+            hd_printf(&o, "%sconst float v%d = mean%d;\n", indent, p->out[0]->id, mean++);
+            continue;
+        }
         if (p->kind == OP_ORTHOGONALIZE) {
             hd_printf(&o, "%sconst float v%d = turned;\n", indent, p->out[0]->id);
             continue;
@@ -106,6 +111,31 @@ const char *hd_emit_direction(Emit *e, const Func *k, const char *indent, const 
     const Op *turn = hd_optimizer_turn(k);
     Out o = statements(e, k, turn, indent, before, after);
     hd_printf(&o, "%sdirection = %s;\n", indent, number_of(e, k, turn->in[0]));
+    return o.text;
+}
+
+static const Op *mean_number(const Func *k, int number) { // NULL: there are fewer
+    for (const Op *o = k->first; o; o = o->next)
+        if (o->kind == OP_LINE_MEAN && !number--) return o;
+    return NULL;
+}
+
+int hd_emit_means(const Func *k) {
+    int n = 0;
+    while (mean_number(k, n)) n++;
+    return n;
+}
+
+const char *hd_emit_lines(Emit *e, const Func *k, int stage, const char *indent) {
+    const Op *mean = mean_number(k, stage), *ret = hd_return(k);
+    const int means = hd_emit_means(k);
+    Out o = statements(e, k, mean ? mean : ret, indent, "state", "");
+    if (stage != means)
+        hd_printf(&o, "%sresult = %s;\n", indent, number_of(e, k, mean ? mean->in[0] : ret->in[stage - means]));
+    for (int i = 0; stage == means && i < ret->n_in; i++)
+        if (!i) hd_printf(&o, "%sweights = %s;\n", indent, number_of(e, k, ret->in[i]));
+        else if (hd_state_per(k, i - 1) == PER_ELEMENT)
+            hd_printf(&o, "%snext%d = %s;\n", indent, i - 1, number_of(e, k, ret->in[i]));
     return o.text;
 }
 

@@ -311,7 +311,7 @@ static bool has_of_files(const Emit *e, AttrId what) { // AS or TRANSPOSED, of a
 }
 
 // Parameters in canonical order: by `index`, then by position in the text.
-static int put_params(Emit *e) {
+static int put_params(Emit *e, int *lines) {
     VEC(const Symbol *) list = {0};
     for (const Symbol *s = e->m->symbols; s; s = s->next)
         if (s->kind == SYM_PARAM && !hd_has(&s->attrs, A_LOGGED)) hd_push(e->a, &list, s);
@@ -325,6 +325,7 @@ static int put_params(Emit *e) {
     if (!list.n) return 0;
     hd_puts(e->c, "static const HdParam params[] = { // name, shape, count, init; bucket and first element in it\n");
     for (int i = 0; i < list.n; i++) put_param(e, list.at[i]);
+    *lines = hd_program_lines(e);
     hd_puts(e->c, "};\n\n");
     if (any_split(e)) {
         hd_puts(e->c, "static const HdSplit splits[] = { // of each parameter: the axes and the dimension\n");
@@ -438,7 +439,7 @@ static void put_steps(Emit *e, Out *fields) {
     hd_program_indexed(e, fields);
 }
 
-static void put_program(Emit *e, int n_params, int n_buckets, int n_states, int n_comms) {
+static void put_program(Emit *e, int n_params, int n_lines, int n_buckets, int n_states, int n_comms) {
     static const Attrs none;
     const Symbol *train = hd_symbol_find(e->m, "train");
     Out *o = e->c;
@@ -479,6 +480,7 @@ static void put_program(Emit *e, int n_params, int n_buckets, int n_states, int 
     if (hd_program_state_type(e) != TY_F32)
         hd_printf(o, "    .state_dtype = %s,\n", hd_emit_dtype(hd_program_state_type(e)));
     hd_printf(o, "    .n_params = %d, .params = %s,\n", n_params, n_params ? "params" : "0");
+    if (n_lines) hd_printf(o, "    .n_lines = %d,\n", n_lines);
     if (has_of_files(e, A_AS)) hd_puts(o, "    .file_names = file_names,\n");
     if (has_of_files(e, A_TRANSPOSED)) hd_puts(o, "    .file_turned = file_turned,\n");
     if (hd_emit_setting(e->m, A_HUB_CONFIG)) put_setting(e, "hub_config", A_HUB_CONFIG);
@@ -497,11 +499,11 @@ static void put_program(Emit *e, int n_params, int n_buckets, int n_states, int 
 
 void hd_program_main(Emit *e) {
     put_funcs(e);
-    int n_params = put_params(e);
+    int n_lines = 0, n_params = put_params(e, &n_lines);
     put_axes(e);
     put_regions(e);
     int n_buckets = hd_program_buckets(e), n_states = hd_program_states(e), n_comms = put_comms(e);
-    put_program(e, n_params, n_buckets, n_states, n_comms);
+    put_program(e, n_params, n_lines, n_buckets, n_states, n_comms);
     hd_puts(e->c, "#ifndef HEDDLE_NO_MAIN\nint main(int argc, char **argv) {\n");
     if (e->target->start) hd_printf(e->c, "    %s\n", e->target->start);
     hd_puts(e->c, "    return hd_main(argc, argv, &program);\n}\n"

@@ -1,7 +1,9 @@
 // Kernels of kind optimizer.
 #include "ir/optimizer.h"
 #include "ir/base/ints.h"
+#include "ir/mesh.h"
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 const AttrId hd_group_rates[] = {A_LR_SCALE, A_WEIGHT_DECAY};
@@ -17,9 +19,138 @@ const Op *hd_optimizer_turn(const Func *k) {
     return o;
 }
 
-bool hd_is_turned(const Module *m, const Symbol *s) {
-    return hd_optimizer_turn(hd_func_find(m, hd_word(&s->attrs, A_UPDATED_BY, ""))) != NULL;
+// --- rows and columns
+
+static const char *const pers[] = {
+    [PER_WHOLE] = "whole", [PER_ROW] = "row", [PER_COLUMN] = "column", [PER_ELEMENT] = "element"};
+
+int hd_per(const char *word) {
+    int i = PER_ELEMENT;
+    while (i >= 0 && strcmp(pers[i], word) != 0) i--;
+    return i;
 }
+
+int hd_state_per(const Func *k, int state) {
+    const Attr *per = hd_attr(&k->attrs, A_PER);
+    return per && state < per->n ? hd_per(per->strs[state]) : PER_ELEMENT;
+}
+
+bool hd_has_lines(const Func *k) {
+    for (const Op *o = k ? k->first : NULL; o; o = o->next)
+        if (o->kind == OP_LINE_MEAN) return true;
+    return k && hd_has(&k->attrs, A_PER);
+}
+
+bool hd_takes_whole(const Func *k) { return hd_optimizer_turn(k) || hd_has_lines(k); }
+
+bool hd_is_whole(const Module *m, const Symbol *s) {
+    return hd_takes_whole(hd_func_find(m, hd_word(&s->attrs, A_UPDATED_BY, "")));
+}
+
+void hd_optimizer_per(const Func *k, int *per) {
+    for (int i = 0; i < k->n_args; i++)
+        per[k->args[i]->id] = i == OPT_GRADIENT || i == OPT_WEIGHTS ? PER_ELEMENT
+                              : i < OPT_STATE                       ? PER_WHOLE
+                                                                    : hd_state_per(k, i - OPT_STATE);
+    for (const Op *o = k->first; o; o = o->next) {
+        int of = o->kind == OP_ORTHOGONALIZE ? PER_ELEMENT : PER_WHOLE;
+        for (int i = 0; i < o->n_in; i++) of |= per[o->in[i]->id];
+        if (o->kind == OP_LINE_MEAN) of &= hd_per(hd_word(&o->attrs, A_ALONG, ""));
+        for (int i = 0; i < o->n_out; i++) per[o->out[i]->id] = of;
+    }
+}
+
+static int64_t numbers_of(const Lined *l, int per) {
+    return (per & PER_ROW ? l->rows : 1) * (per & PER_COLUMN ? l->cols : 1);
+}
+
+static int by_offset(const void *a, const void *b) {
+    const Lined *x = a, *y = b;
+    return x->at != y->at ? (x->at < y->at ? -1 : 1) : x->param->id - y->param->id;
+}
+
+Lines hd_lines(const Module *m, const Symbol *bucket, Arena *a) {
+    enum { ALIGN = 32 }; // of the numbers that a rank has, as of elements
+    const Func *k = hd_func_find(m, hd_word(&bucket->attrs, A_UPDATED_BY, ""));
+    const Mesh mesh = hd_mesh(m);
+    const int64_t shards = hd_mesh_ranks(&mesh, hd_axes(&bucket->attrs, A_SPLIT)),
+                  part = shards ? hd_type_count(bucket->type) / shards : 0;
+    VEC(Lined) found = {0};
+    Lines x = {0};
+    for (const Symbol *p = m->symbols; part && hd_has_lines(k) && p; p = p->next) {
+        if (p->kind != SYM_PARAM || strcmp(hd_word(&p->attrs, A_BUCKET, ""), bucket->name)) continue;
+        const bool matrix = p->type->rank == 2;
+        const Lined l = {.param = p, .at = hd_int(&p->attrs, A_OFFSET, 0), .rows = matrix ? p->type->dim[0] : 1,
+                         .cols = matrix ? p->type->dim[1] : hd_type_count(p->type)};
+        if (l.rows && l.cols) hd_push(a, &found, l);
+    }
+    x.n = found.n, x.list = found.at;
+    if (x.n) qsort(x.list, (size_t)x.n, sizeof *x.list, by_offset);
+    int64_t used[HD_MAX_STATES] = {0};
+    for (int i = 0; i < x.n; i++) {
+        Lined *l = &x.list[i];
+        l->rank = l->at / part, l->at %= part;
+        if (i && l->rank != x.list[i - 1].rank) memset(used, 0, sizeof used);
+        for (int s = 0; s < k->n_args - OPT_STATE && s < HD_MAX_STATES; s++) {
+            l->line[s] = used[s];
+            used[s] += numbers_of(l, hd_state_per(k, s));
+            if (hd_round_up(used[s], ALIGN) > x.numbers[s]) x.numbers[s] = hd_round_up(used[s], ALIGN);
+        }
+    }
+    for (int s = 0; hd_has_lines(k) && s < k->n_args - OPT_STATE && s < HD_MAX_STATES; s++) {
+        if (hd_state_per(k, s) == PER_ELEMENT) x.numbers[s] = part;
+        for (int i = 0; i < x.n && hd_state_per(k, s) == PER_ELEMENT; i++) x.list[i].line[s] = x.list[i].at;
+    }
+    return x;
+}
+
+Lines hd_lined(const Op *o, Arena *a) {
+    const Module *m = o->func->module;
+    const Symbol *master = hd_named(o, A_MASTER_WEIGHTS);
+    const Symbol *bucket = master ? hd_symbol_find(m, hd_word(&master->attrs, A_BUCKET, "")) : NULL;
+    if (!bucket || bucket->kind != SYM_BUCKET || !hd_has_lines(hd_update_kernel(o))) return (Lines){0};
+    Lines x = hd_lines(m, bucket, a);
+    const Mesh mesh = hd_mesh(m);
+    const int64_t part = hd_type_count(bucket->type) / hd_mesh_ranks(&mesh, hd_axes(&bucket->attrs, A_SPLIT));
+    for (int i = 0; i < x.n && hd_type_count(master->type) == hd_type_count(bucket->type); i++) {
+        Lined *l = &x.list[i];
+        l->at += l->rank * part;
+        for (int s = 0; s < HD_MAX_STATES; s++) l->line[s] += l->rank * x.numbers[s];
+        l->rank = 0;
+    }
+    return x;
+}
+
+LineSpace hd_line_space(const Op *o) {
+    const Func *k = hd_update_kernel(o);
+    LineSpace s = {0};
+    if (!hd_has_lines(k)) return s;
+    Arena *a = hd_arena_new();
+    const Lines x = hd_lined(o, a);
+    int *per = HD_NEWN(a, int, k->n_values + 1), means = 0;
+    Lined most = {0};
+    hd_optimizer_per(k, per);
+    for (int i = 0; i < x.n; i++) {
+        if (x.list[i].rows > most.rows) most.rows = x.list[i].rows;
+        if (x.list[i].cols > most.cols) most.cols = x.list[i].cols;
+    }
+    for (const Op *p = k->first; p; p = p->next)
+        if (p->kind == OP_LINE_MEAN && means < HD_MAX_MEANS) {
+            s.mean[means++] = s.all;
+            s.all = hd_align(s.all + 4 * numbers_of(&most, per[p->out[0]->id]));
+        }
+    for (int i = 0; i < k->n_args - OPT_STATE && i < HD_MAX_STATES; i++) {
+        s.fresh[i] = s.all;
+        if (hd_state_per(k, i) != PER_ELEMENT) s.all = hd_align(s.all + 4 * numbers_of(&most, hd_state_per(k, i)));
+    }
+    s.sums = s.all;
+    const int64_t columns = most.cols > 16 ? most.cols : 16;
+    s.all = hd_align(s.all + 8 * HD_LINE_RUNS * columns);
+    hd_arena_free(a);
+    return s;
+}
+
+// --- matrices
 
 static double size_of(const char *rate_for, int64_t rows, int64_t cols) {
     const double r = (double)rows, c = (double)cols;
@@ -100,6 +231,27 @@ Func *hd_update_kernel(const Op *o) {
 
 static bool is_number(const Value *v) { return v->type->dtype == TY_F32 && v->type->rank == 0; }
 
+static const char *lines_wrong(const Func *k, const Op *ret) {
+    const Attr *said = hd_attr(&k->attrs, A_PER);
+    const char *wrong = NULL;
+    int means = 0;
+    if (said && said->n != k->n_args - OPT_STATE) return "says for each of its states what has a number of it";
+    for (int i = 0; said && i < said->n; i++)
+        if (hd_per(said->strs[i]) < 0) return "has states per element, row, column or whole";
+    int *per = malloc(sizeof *per * (size_t)(k->n_values + 1));
+    if (!per) HD_BUG("out of memory");
+    hd_optimizer_per(k, per);
+    for (const Op *o = k->first; o; o = o->next) {
+        if (o->kind != OP_LINE_MEAN) continue;
+        if (++means > HD_MAX_MEANS) wrong = "has at most eight means of lines";
+        if (per[o->out[0]->id] == per[o->in[0]->id]) wrong = "averages what differs along the line";
+    }
+    for (int i = 1; i < ret->n_in; i++)
+        if (per[ret->in[i]->id] & ~hd_state_per(k, i - 1)) wrong = "gives a state what differs as the state does";
+    free(per);
+    return wrong;
+}
+
 const char *hd_optimizer_wrong(const Func *k) {
     const Op *ret = hd_return(k);
     const int states = k->n_args - OPT_STATE;
@@ -111,14 +263,15 @@ const char *hd_optimizer_wrong(const Func *k) {
     if (!ret || ret->n_in != 1 + states) return "gives the weights and its states";
     const Op *turn = hd_optimizer_turn(k);
     if (turn && hd_is_rule(k)) return "that takes total orthogonalizes nothing";
+    if (hd_has_lines(k) && (turn || hd_is_rule(k))) return "that has means or states of lines does nothing else";
     for (const Op *o = k->first; o; o = o->next) {
         if (o->kind == OP_ORTHOGONALIZE && o != turn) return "orthogonalizes once";
-        if (!hd_op_is(o, TRAIT_ELEMENTWISE | TRAIT_CONSTANT | TRAIT_RETURN) && o != turn)
+        if (!hd_op_is(o, TRAIT_ELEMENTWISE | TRAIT_CONSTANT | TRAIT_RETURN) && o != turn && o->kind != OP_LINE_MEAN)
             return "is made of pointwise ops and constants";
         for (int i = 0; i < o->n_out; i++)
             if (!is_number(o->out[i])) return "computes with single numbers of f32";
     }
     for (int i = 0; i < k->n_args; i++)
         if (!is_number(k->args[i])) return "computes with single numbers of f32";
-    return NULL;
+    return hd_has_lines(k) ? lines_wrong(k, ret) : NULL;
 }

@@ -37,14 +37,41 @@ enum {
 //   match_rms_adamw:  s = 0.2 sqrt(max(r, c)), for rates as AdamW has them
 //
 // The bucket of such parameters keeps each of them whole on one rank. Elements of padding keep the operand, 0.
+//
+// Ops `line_mean` look at the elements of a row, of a column or of the whole parameter, and a state may have a number
+// for each row, each column or the whole (`per` of the kernel): a matrix of r rows and c columns has r, c or 1 of it,
+// a vector has one row. A value is `per` row if all elements of a row have the same, and so on; what a state becomes
+// must be so for that state. Sums are f64. A mean along rows of a value per row would be that value, and is an error.
+// Such a bucket keeps its parameters whole as well.
 #define HD_AVERAGE "ema"
+// Of values and states: bit 0 where it differs from row to row, bit 1 where it does from column to column.
+enum { PER_WHOLE, PER_ROW, PER_COLUMN, PER_ELEMENT };
+int hd_per(const char *word); // -1: none
 const char *hd_optimizer_argument(int i); // "gradient"
 Func *hd_optimizer(const Module *m);      // the kernel of parameters; NULL: the module has none
 bool hd_is_rule(const Func *k);           // whether a kernel of kind optimizer is the rule of a buffer
 Func *hd_update_kernel(const Op *o);      // that `update` runs; NULL: the module has none of that name
 const char *hd_optimizer_wrong(const Func *k); // what is wrong with such a kernel, or NULL
 const Op *hd_optimizer_turn(const Func *k); // its orthogonalize; NULL: it has none
-bool hd_is_turned(const Module *m, const Symbol *s); // a parameter or bucket whose kernel has one
+bool hd_has_lines(const Func *k);           // a line_mean, or a state that is not per element
+bool hd_takes_whole(const Func *k);         // one of both
+bool hd_is_whole(const Module *m, const Symbol *s); // a parameter or bucket whose kernel does
+int hd_state_per(const Func *k, int state);
+void hd_optimizer_per(const Func *k, int *per); // of each value, by its id
+
+enum { HD_MAX_STATES = 4, HD_MAX_MEANS = 8 }; // of an optimizer; as many states have a place in HdBucket
+
+// The parameters of a bucket whose kernel has lines, by their places: `rank` owns all elements of one, from its element
+// `at` and from number line[i] of state i on; 0 where every rank has all of the bucket. A rank has so many `numbers` of
+// a state.
+typedef struct { const Symbol *param; int64_t rank, at, rows, cols, line[HD_MAX_STATES]; } Lined;
+typedef struct { int n; Lined *list; int64_t numbers[HD_MAX_STATES]; } Lines;
+Lines hd_lines(const Module *m, const Symbol *bucket, Arena *a); // as if every rank had its part alone
+Lines hd_lined(const Op *update, Arena *a);                      // as the update's buffers have them
+// Bytes of the workspace of such an `update`: the results of each line_mean, what the states become, f64 sums.
+typedef struct { int64_t mean[HD_MAX_MEANS], fresh[HD_MAX_STATES], sums, all; } LineSpace;
+LineSpace hd_line_space(const Op *update);
+enum { HD_LINE_RUNS = 64 }; // sums of a column, each of so many equal runs of rows; of the whole 16 times as many
 
 // The matrices of the bucket whose weights an update of such a kernel writes: `rank` owns all elements of one, from
 // its element `at` on; 0 where every rank has all of the bucket. `scale` is s.
@@ -72,8 +99,6 @@ enum { HD_HISTORY_STEPS = 128, HD_HISTORY_Z = 2 * (HD_HISTORY_STEPS + 1), HD_HIS
 // config @train's weight_decay, and 1 for the scale of the learning rate.
 enum { HD_GROUP_RATES = 2 };
 extern const AttrId hd_group_rates[HD_GROUP_RATES];
-
-enum { HD_MAX_STATES = 4 }; // buffers of an optimizer's state; as many have a place in HdBucket (runtime/heddle.h)
 
 // By a power of two f32 numbers are multiplied and divided without rounding, until they are subnormal or infinite.
 #define HD_MOST_LOSS_SCALE (1 << 30)

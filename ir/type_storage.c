@@ -115,6 +115,15 @@ const char *hd_rule_orthogonalize(Rule *r) {
     return hd_rule_give(r, IN(0));
 }
 
+const char *hd_rule_line_mean(Rule *r) {
+    const char *along = hd_word(&r->o->attrs, A_ALONG, "");
+    const Func *f = r->o->func;
+    if (!f->is_kernel || hd_kind(&f->attrs) != KIND_OPTIMIZER)
+        return "line_mean belongs into a kernel of kind optimizer";
+    if (hd_per(along) < 0 || !strcmp(along, "element")) WRONG("line_mean is along row, column or whole, not %s", along);
+    return hd_rule_give(r, IN(0));
+}
+
 // The operand that a rank gives to a gather that quantizes: its rows in the type of one byte `out`, or a scale for
 // each.
 static const char *quantized_part(Rule *r, Type *t) {
@@ -230,13 +239,13 @@ const char *hd_rule_dropout_keys(Rule *r) {
 }
 
 // A buffer that an update reads or writes has as many elements as the master weights. `any`: it need not be f32;
-// `half`: it may be bf16.
-static const char *part_wrong(Rule *r, const Symbol *s, bool any, bool half) {
+// `half`: it may be bf16; `count`: not a state that is not per element, whose size layout.c checks.
+static const char *part_wrong(Rule *r, const Symbol *s, bool any, bool half, bool count) {
     const Symbol *master = hd_rule_symbol(r, A_MASTER_WEIGHTS, SYM_BUFFER);
     const DType d = s->type->dtype;
     if (any ? !hd_dtype_is_float(d) : d != TY_F32 && !(half && d == TY_BF16))
         WRONG("@%s : %s is not %s", s->name, TEXT(s->type), any ? "floating point" : half ? "f32 or bf16" : "f32");
-    if (hd_type_count(s->type) != hd_type_count(master->type))
+    if (count && hd_type_count(s->type) != hd_type_count(master->type))
         WRONG("@%s : %s updates @%s : %s", s->name, TEXT(s->type), master->name, TEXT(master->type));
     return NULL;
 }
@@ -246,16 +255,17 @@ const char *hd_rule_update(Rule *r) {
     const Symbol *s;
     const char *e = NULL;
     int states = 0;
-    for (int i = 0; !e && i < 2; i++) e = part_wrong(r, hd_rule_symbol(r, parts[i], SYM_BUFFER), false, false);
+    const Func *k = hd_update_kernel(r->o);
+    const bool lines = hd_has_lines(k), sound = lines && !hd_optimizer_wrong(k);
+    for (int i = 0; !e && i < 2; i++) e = part_wrong(r, hd_rule_symbol(r, parts[i], SYM_BUFFER), false, false, true);
     for (; !e && (s = hd_state(r->o->func->module, &r->o->attrs, states)); states++) {
         const DType d = hd_state(r->o->func->module, &r->o->attrs, 0)->type->dtype;
-        e = part_wrong(r, s, false, true);
+        e = part_wrong(r, s, false, true, !lines || (sound && hd_state_per(k, states) == PER_ELEMENT));
         if (!e && s->type->dtype != d) WRONG("@%s : %s is not %s, as the first state", s->name, TEXT(s->type),
                                              hd_dtype_text(d));
     }
-    if (!e && (s = hd_rule_symbol(r, A_WEIGHTS, SYM_BUFFER))) e = part_wrong(r, s, true, false);
+    if (!e && (s = hd_rule_symbol(r, A_WEIGHTS, SYM_BUFFER))) e = part_wrong(r, s, true, false, true);
     if (e) return e;
-    const Func *k = hd_update_kernel(r->o);
     if (!k || !k->is_kernel || hd_kind(&k->attrs) != KIND_OPTIMIZER)
         WRONG("no kernel of kind optimizer is called @%s", hd_word(&r->o->attrs, A_KERNEL, ""));
     if ((e = hd_optimizer_wrong(k))) WRONG("kernel @%s is no optimizer: one %s", k->name, e);

@@ -219,6 +219,24 @@ enum { HD_TURN_LANES = 4, HD_TURN_STEPS = 5, HD_TURN_RUNS = 1024 }; // the most 
 #define HD_TURN_B (-4.7750f)
 #define HD_TURN_C 2.0315f
 
+// What an optimizer with means of rows and columns (ir/optimizer.h) does with a parameter of a rank: `state`: where the
+// numbers of its states begin in those of the rank.
+typedef struct { int64_t rank, at, rows, cols, state[HD_STATES]; } HdLined;
+// Of a value: whether it differs from row to row (1) and from column to column (2).
+enum { HD_PER_ROW = 1, HD_PER_COLUMN = 2, HD_PER_ELEMENT = 3, HD_MEANS = 8 };
+typedef struct {
+    unsigned split; // the axes over which ranks are numbered
+    int n, n_states, n_means;
+    const HdLined *list;
+    int per[HD_STATES];              // of states
+    int of[HD_MEANS], to[HD_MEANS];  // of what is averaged, and of the means
+    int64_t mean[HD_MEANS], fresh[HD_STATES], sums; // byte offsets in the workspace
+    // Indices into HdProgram.kernels; target cuda: of each mean, of the elements, of each state of lines; -1: none. The
+    // second adds up what the first has summed.
+    int kernel[HD_MEANS + 1 + HD_STATES][2];
+} HdLines;
+enum { HD_LINE_RUNS = 64 };
+
 typedef struct { // a schedule of learning rates
     int kind, shape;  // HD_LR_*, HD_FALL_*
     int64_t warmup, total, decay;
@@ -262,7 +280,8 @@ typedef struct {
     int average; // the state, from 1, that is an average of the weights and begins as they do; 0: none is
     const HdBucket *buckets;
     int n_params;
-    const HdParam *params;
+    const HdParam *params; // and behind them n_lines more: states with a number for each row, column or parameter
+    int n_lines;
     const HdSplit *splits; // of each parameter; NULL: none is split
     const char *const *file_names; // of each parameter in files of weights; NULL: it, or all of them, have their own
     const unsigned char *file_turned; // of each parameter: its file has its axes the other way round; NULL: none has
@@ -497,6 +516,15 @@ void hd_host_update(HdUpdate *update, int64_t count, int64_t decayed, float weig
 void hd_host_update_narrow(HdUpdate *update, int64_t count, int64_t decayed, float weight_decay, float lr_scale,
                            const float *grad, float *master, int n_states, HdDtype dtype, void *const *states,
                            void *compute, HdDtype compute_dtype, const float *scalars);
+// The numbers of a run of elements: at[0], at[step], ...
+typedef struct { const float *at; int64_t step; } HdLine;
+// Of n elements. in: gradient, weights, states, means. stage s below the number of means: out[0] gets what mean s
+// averages; that number: out[0] the weights and out[1 + i] state i, where that is per element; 1 + i above it: out[0]
+// state i.
+typedef void HdLineUpdate(int stage, int64_t n, const float *scalars, float decay, const HdLine *in, float *const *out);
+void hd_host_update_lines(HdExec *x, const HdLines *t, HdLineUpdate *update, float decay, float lr_scale,
+                          const float *grad, float *master, float *const *states, int64_t count, void *compute,
+                          HdDtype compute_dtype, const float *scalars, void *space);
 // Makes this rank's matrices orthogonal, in place. d: its part of the bucket; space: the workspace.
 void hd_host_orthogonalize(HdExec *x, const HdTurn *t, float *d, void *space);
 // one a block, as hd_host_grad_norm adds
@@ -533,6 +561,9 @@ void hd_cuda_gemm(HdExec *x, int stream, int gemm, uint64_t a, uint64_t b, uint6
                   uint64_t workspace);
 void hd_cuda_gemm_scaled(HdExec *x, int stream, int gemm, uint64_t a, uint64_t b, uint64_t scale_a, uint64_t scale_b,
                          uint64_t d, uint64_t workspace);
+void hd_cuda_update_lines(HdExec *x, int stream, const HdLines *t, uint64_t grad, uint64_t master,
+                          const uint64_t *state, uint64_t compute, int compute_bytes, uint64_t scalars,
+                          uint64_t space);
 void hd_cuda_orthogonalize(HdExec *x, int stream, const HdTurn *t, uint64_t d); // d: of t->dtype; the workspace
 void hd_cuda_attention(HdExec *x, int stream, const HdAttention *t, uint64_t q, uint64_t k, uint64_t v, uint64_t o,
                        uint64_t lse, uint64_t starts, uint64_t sink, uint64_t key, uint64_t workspace);

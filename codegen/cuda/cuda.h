@@ -37,6 +37,8 @@ CudaModule *hd_cuda_module(Emit *e);
 int hd_cuda_kernel(Emit *e, const char *name, const char *text, int shared, bool alone);
 // A kernel name for that content: `base`, or base_2, base_3, ... where other contents already have it.
 const char *hd_cuda_name(Emit *e, const char *base, const char *content);
+// lines.c: an update whose kernel has lines. state: the addresses of its states.
+void hd_cuda_put_lines(Emit *e, const Op *o, int n_states, const char *const *state);
 // Templates, their names separated by blanks, with `defines` ("#define X 1\n" lines) before them. The defined names are
 // undefined after them.
 const char *hd_cuda_template(Emit *e, const char *names, const char *defines);

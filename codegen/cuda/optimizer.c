@@ -252,6 +252,10 @@ void hd_cuda_print_update(Emit *e, const Op *o) {
     const char *arg[7 + HD_MAX_STATES], *name = hd_sprintf(e->a, "%s_%s%s", hd_emit_identifier(e, k),
                                                            hd_dtype_text(compute), weights ? "" : "_master");
     if (!n) return;
+    if (hd_has_lines(k)) {
+        hd_cuda_put_lines(e, o, s.n, s.at);
+        return;
+    }
     if (turns) put_direction(e, o, &s), put_turn(e, o);
     const char *turned = turns ? hd_sprintf(e->a, ", const %s *turned", hd_cuda_type(turned_in(o))) : "";
     const char *numbers = hd_sprintf(e->a,

@@ -331,6 +331,20 @@ static void put_direction(Emit *e, const Op *o, int n, const char *states) {
     hd_emit_line(e, o, "hd_host_orthogonalize(x, %s, %s, %s);", hd_emit_turn(e, o, true, ""), f32(e, space), space);
 }
 
+static void put_lines(Emit *e, const Op *o, const char *states) {
+    const Symbol *master = hd_named(o, A_MASTER_WEIGHTS), *weights = hd_named(o, A_WEIGHTS);
+    const double decay = hd_int(&o->attrs, A_DECAYED, 0) ? hd_float(&o->attrs, A_WEIGHT_DECAY, 0) : 0;
+    if (!hd_type_count(master->type)) return;
+    hd_emit_line(e, o, "hd_host_update_lines(x, %s, %s, %s, %s, %s, %s, (float *[]){%s}, %lld, %s, %s, %s, %s);",
+                 hd_emit_lined(e, o, ""), update_name(e, hd_update_kernel(o)), hd_emit_number(e->a, decay, false),
+                 hd_emit_number(e->a, hd_float(&o->attrs, A_LR_SCALE, 1), false),
+                 f32(e, at(e, hd_emit_buffer(e, o, hd_word(&o->attrs, A_GRADIENT, ""), 0))),
+                 f32(e, at(e, hd_emit_buffer(e, o, master->name, 0))), states, ll(hd_type_count(master->type)),
+                 weights ? at(e, hd_emit_buffer(e, o, weights->name, 0)) : "NULL",
+                 hd_emit_dtype(weights ? weights->type->dtype : TY_F32), f32(e, in(e, o, 0)),
+                 at(e, hd_emit_workspace(e, o)));
+}
+
 static void host_update(Emit *e, const Op *o) {
     const Symbol *master = hd_named(o, A_MASTER_WEIGHTS), *weights = hd_named(o, A_WEIGHTS), *s;
     Out states = hd_out(e->a);
@@ -342,6 +356,10 @@ static void host_update(Emit *e, const Op *o) {
         hd_printf(&states, "%s%s", n ? ", " : "", d == TY_F32 ? f32(e, place) : place);
     }
     const bool turns = hd_optimizer_turn(hd_update_kernel(o)) != NULL;
+    if (hd_has_lines(hd_update_kernel(o))) {
+        put_lines(e, o, n ? states.text : "0");
+        return;
+    }
     const char *type = d == TY_F32 ? "" : hd_sprintf(e->a, "%s, ", hd_emit_dtype(d));
     if (turns) {
         if (d != TY_F32) hd_emit_error(e, o->span, "target host keeps the states of a matrix in f32 alone");
@@ -387,6 +405,37 @@ static void optimizer(Emit *e, const Func *k, bool direction) {
     if (turns) hd_puts(o, "        const float turned = matrix[i];\n");
     hd_puts(o, hd_emit_update(e, k, "        ", "p", "[i]"));
     hd_puts(o, "        master[i] = weights;\n    }\n}\n\n");
+}
+
+// An HdLineUpdate.
+static void line_optimizer(Emit *e, const Func *k) {
+    const int states = k->n_args - OPT_STATE, means = hd_emit_means(k);
+    Out *o = e->c;
+    hd_printf(o, "static void %s(int stage, int64_t n, const float *scalars, float decay, const HdLine *in,\n"
+                 "                 float *const *out) {\n    const float lr = scalars[0], factor = scalars[1];\n"
+                 "    const float correction1 = scalars[2], correction2 = scalars[3];\n"
+                 "    (void)lr, (void)decay, (void)correction1, (void)correction2;\n    switch (stage) {\n",
+              update_name(e, k));
+    for (int stage = 0; stage <= means + states; stage++) {
+        if (stage > means && hd_state_per(k, stage - means - 1) == PER_ELEMENT) continue;
+        hd_printf(o, "    case %d:\n#pragma omp simd\n        for (int64_t i = 0; i < n; i++) {\n"
+                     "            const float gradient = in[0].at[i * in[0].step] * factor;\n"
+                     "            float weights = in[1].at[i * in[1].step], result = 0;\n"
+                     "            (void)gradient, (void)weights, (void)result;\n", stage);
+        for (int i = 0; i < states + means && i < states + stage; i++)
+            hd_printf(o, "            const float %s%d = in[%d].at[i * in[%d].step];\n", i < states ? "state" : "mean",
+                      i < states ? i : i - states, 2 + i, 2 + i);
+        for (int i = 0; i < states; i++)
+            if (stage == means && hd_state_per(k, i) == PER_ELEMENT)
+                hd_printf(o, "            float next%d;\n", i);
+        hd_printf(o, "%s            out[0][i] = %s;\n", hd_emit_lines(e, k, stage, "            "),
+                  stage == means ? "weights" : "result");
+        for (int i = 0; i < states; i++)
+            if (stage == means && hd_state_per(k, i) == PER_ELEMENT)
+                hd_printf(o, "            out[%d][i] = next%d;\n", 1 + i, i);
+        hd_puts(o, "        }\n        break;\n");
+    }
+    hd_puts(o, "    }\n}\n\n");
 }
 
 // Sums over ranks are in the dtype of the parts; the rest moves bytes.
@@ -451,7 +500,8 @@ static void kernels(Emit *e) {
     hd_puts(e->c, "\n");
     for (const Func *k = e->m->funcs; k; k = k->next) {
         const bool optimizes = k->is_kernel && hd_kind(&k->attrs) == KIND_OPTIMIZER;
-        if (optimizes) optimizer(e, k, false);
+        if (optimizes && hd_has_lines(k)) line_optimizer(e, k);
+        else if (optimizes) optimizer(e, k, false);
         if (optimizes && hd_optimizer_turn(k)) optimizer(e, k, true);
         if (!k->is_kernel || !hd_host_launches(e->m, k, NULL)) continue;
         if (hd_kind(&k->attrs) == KIND_MAP) hd_host_map(e, k);

@@ -262,9 +262,9 @@ static Val call_value(Front *f, Instance *scope, const Node *call, Val callee) {
 static Val eval_call_in(Front *f, Instance *scope, const Node *n) {
     Val callee = bad;
     if (n->a->kind != N_NAME) return call_value(f, scope, n, hd_lower_expr(f, scope, n->a));
+    if (f->own && (callee = hd_lower_own_call(f, scope, n)).kind != VAL_BAD) return callee;
     if (find_name(f, scope, n->a, &callee)) return call_value(f, scope, n, callee);
     if (f->updated && !strcmp(n->a->name, "total")) return hd_lower_total(f, scope, n);
-    if (f->own && !strcmp(n->a->name, "orthogonalize")) return hd_lower_orthogonalize(f, scope, n);
     if (hd_builtin_exists(n->a->name)) return hd_builtin_call(f, scope, n->a->name, n);
     return unknown(f, scope, n->a);
 }

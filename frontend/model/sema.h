@@ -254,11 +254,12 @@ Func *hd_share_kernel(Front *f, Func *k); // updates.c: the first kernel of kind
 typedef struct OwnOptimizer {
     double momentum, nesterov;
     const char *rate_for, *precision; // attributes of orthogonalize
+    double beta2_decay, eps1, eps2, d;
 } OwnOptimizer;
 bool hd_is_own_optimizer(const char *name); // a group may have it, and not a whole model
-// one for all groups that do the same
-Func *hd_lower_own_optimizer(Front *f, const char *name, const OwnOptimizer *own);
-Val hd_lower_orthogonalize(Front *f, Instance *scope, const Node *call); // in the text of such an optimizer
+// That of parameters of so many axes; one for all groups that do the same. NULL: it updates no such parameters.
+Func *hd_lower_own_optimizer(Front *f, const char *name, int rank, const OwnOptimizer *own);
+Val hd_lower_own_call(Front *f, Instance *scope, const Node *call); // of its functions; VAL_BAD: it is none of them
 
 // --- groups.c
 bool hd_groups_apply(Front *f); // sets what the optimizer's groups say of their parameters

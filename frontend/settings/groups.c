@@ -2,10 +2,11 @@
 // group names parameters, or modules with all that is in them; in quotes * stands for any text. Each rate of a
 // parameter is that of the last group that names the parameter and says the rate. Rates that differ from the
 // optimizer's own become an attribute of the parameter, by which fsdp makes a bucket of each unit's parameters
-// of equal rates. A group of matrices may have an optimizer of its own: group "*.w" muon { momentum = 0.95; }. That of
-// a parameter is the one of the last group that names the parameter and an optimizer.
+// of equal rates. A group may have an optimizer of its own: group "*.w" muon { momentum = 0.95; }. That of a parameter
+// is the one of the last group that names the parameter and an optimizer.
 #include "frontend/model/sema.h"
 #include <ctype.h>
+#include <stddef.h>
 #include <string.h>
 
 typedef struct {
@@ -13,12 +14,14 @@ typedef struct {
     double lr, decay; // negative where the group does not say it
     bool decays;      // a parameter of it does
     const char *optimizer; // NULL: the group says none
-    const Func *kernel;    // NULL: it is the default
+    bool is_own;           // and it is not the default
+    const Func *kernel[3]; // by the axes of a parameter, once one of the group has so many
     OwnOptimizer own;
 } Group;
 
 typedef struct {
-    const Group *lr, *decay, *optimizer; // NULL: the default's
+    const Group *lr, *decay; // NULL: the default's
+    Group *optimizer;
     Span at; // what `optimizer` names the parameter by
 } Own; // of a parameter
 
@@ -54,19 +57,24 @@ static bool read_decay(Front *f, const Node *n, Group *g) {
     return true;
 }
 
-static bool read_momentum(Front *f, const Node *n, Group *g) {
-    const Val v = hd_lower_expr(f, f->root, n);
-    if (v.kind == VAL_BAD) return false;
-    g->own.momentum = hd_val_is_number(v) ? hd_val_number(v) : -1;
-    return (g->own.momentum >= 0 && g->own.momentum <= 0.9999999) ||
-           hd_front_error(f, n->span, "momentum of a group is a number from 0 to 0.9999999");
-}
+// Numbers of optimizers that only groups have.
+static const struct { const char *name, *of; size_t at; double low, high; const char *is; } numbers[] = {
+    {"momentum", "muon", offsetof(OwnOptimizer, momentum), 0, 0.9999999, "a number from 0 to 0.9999999"},
+    {"nesterov", "muon", offsetof(OwnOptimizer, nesterov), 0, 1, "0 or 1"},
+    {"beta2_decay", "adafactor", offsetof(OwnOptimizer, beta2_decay), -1, 0, "a number from -1 to 0"},
+    {"eps1", "adafactor", offsetof(OwnOptimizer, eps1), 0, 1, "a number from 0 to 1"},
+    {"eps2", "adafactor", offsetof(OwnOptimizer, eps2), 0, 1, "a number from 0 to 1"},
+    {"d", "adafactor", offsetof(OwnOptimizer, d), 1, 1e6, "a number from 1 to 1000000"}};
+enum { NUMBERS = sizeof numbers / sizeof *numbers };
 
-static bool read_nesterov(Front *f, const Node *n, Group *g) {
+static bool read_number(Front *f, const Node *n, Group *g, int i) {
     const Val v = hd_lower_expr(f, f->root, n);
     if (v.kind == VAL_BAD) return false;
-    g->own.nesterov = hd_val_is_number(v) ? hd_val_number(v) : -1;
-    return g->own.nesterov == 0 || g->own.nesterov == 1 || hd_front_error(f, n->span, "nesterov of a group is 0 or 1");
+    const double x = hd_val_is_number(v) ? hd_val_number(v) : -2;
+    *(double *)(void *)((char *)&g->own + numbers[i].at) = x;
+    const bool whole = strcmp(numbers[i].is, "0 or 1") || x == 0 || x == 1;
+    return (x >= numbers[i].low && x <= numbers[i].high && whole) ||
+           hd_front_error(f, n->span, "%s of a group is %s", numbers[i].name, numbers[i].is);
 }
 
 static bool is_word(const Node *n, const char *word) { return n->kind == N_NAME && !strcmp(n->name, word); }
@@ -91,34 +99,61 @@ static bool read_optimizer(Front *f, const Node *n, Group *g) {
     if (!n) return true;
     g->optimizer = n->name;
     if (hd_is_own_optimizer(n->name) || !strcmp(n->name, usual)) return true;
-    return hd_front_error(f, n->span, "the optimizer of a group is muon, or the default, which is %s; not '%s'", usual,
-                          n->name);
+    return hd_front_error(f, n->span, "the optimizer of a group is muon, adafactor, or the default, which is %s; not "
+                                      "'%s'", usual, n->name);
+}
+
+typedef bool ReadSetting(Front *f, const Node *n, Group *g);
+static const struct { const char *name, *of; ReadSetting *read; } settings[] = { // `of`: the only optimizer with it
+    {"lr", NULL, read_lr}, {"weight_decay", NULL, read_decay}, {"adjust_lr", "muon", read_adjust_lr},
+    {"precision", "muon", read_precision}};
+enum { SETTINGS = sizeof settings / sizeof *settings };
+
+// Of setting `name`: its optimizer or NULL, and how it is read or which number it is. false: there is none.
+static bool setting_called(const char *name, const char **of, ReadSetting **read, int *number) {
+    *read = NULL;
+    for (int i = 0; i < SETTINGS; i++)
+        if (!strcmp(settings[i].name, name)) return *read = settings[i].read, *of = settings[i].of, true;
+    for (*number = 0; *number < NUMBERS; ++*number)
+        if (!strcmp(numbers[*number].name, name)) return *of = numbers[*number].of, true;
+    return false;
+}
+
+static const char *settings_of(Front *f, const char *optimizer) { // "lr, weight_decay and d"
+    Out text = hd_out(f->scratch);
+    const char *last = NULL, *all[SETTINGS + NUMBERS];
+    int n = 0;
+    for (int i = 0; i < SETTINGS; i++)
+        if (!settings[i].of || (optimizer && !strcmp(settings[i].of, optimizer))) all[n++] = settings[i].name;
+    for (int i = 0; i < NUMBERS; i++)
+        if (optimizer && !strcmp(numbers[i].of, optimizer)) all[n++] = numbers[i].name;
+    last = all[n - 1];
+    for (int i = 0; i + 1 < n; i++) hd_printf(&text, "%s%s", i ? ", " : "", all[i]);
+    hd_printf(&text, " and %s", last);
+    return text.text;
+}
+
+static bool read_setting(Front *f, const Node *item, Group *g) {
+    const char *of = NULL, *own = g->is_own ? g->optimizer : NULL;
+    ReadSetting *read;
+    int number = 0;
+    if (!setting_called(item->name, &of, &read, &number))
+        return hd_front_error(f, item->span, "a group sets %s, not '%s'", settings_of(f, own), item->name);
+    if (of && (!own || strcmp(of, own) != 0))
+        return hd_front_error(f, item->span, "%s is a setting of groups that %s updates, such as group \"*.w\" %s { "
+                              "%s = ...; }", item->name, of, of, item->name);
+    if (!item->a || item->a->n != 1 || item->n)
+        return hd_front_error(f, item->span, "%s of a group takes one value", item->name);
+    return read ? read(f, item->a->kids[0], g) : read_number(f, item->a->kids[0], g, number);
 }
 
 static bool read_group(Front *f, const Node *group, Group *g) {
-    static const struct { const char *name; bool own, (*read)(Front *f, const Node *n, Group *g); } settings[] = {
-        {"lr", false, read_lr},           {"weight_decay", false, read_decay},  {"momentum", true, read_momentum},
-        {"nesterov", true, read_nesterov}, {"adjust_lr", true, read_adjust_lr}, {"precision", true, read_precision}};
-    enum { SETTINGS = sizeof settings / sizeof *settings };
-    *g = (Group){.lr = -1, .decay = -1, .own = {0.95, 1, "match_rms_adamw", "bf16"}};
+    *g = (Group){.lr = -1, .decay = -1, .own = {0.95, 1, "match_rms_adamw", "bf16", -0.8, 0x1p-23, 1e-3, 1}};
     if (!read_optimizer(f, group->b, g)) return false;
-    const bool own = g->optimizer && hd_is_own_optimizer(g->optimizer);
+    g->is_own = g->optimizer && hd_is_own_optimizer(g->optimizer);
     if (!group->n && !g->optimizer) return hd_front_error(f, group->span, "a group without settings changes nothing");
-    for (int k = 0; k < group->n; k++) {
-        const Node *item = group->kids[k];
-        int i = 0;
-        while (i < SETTINGS && strcmp(settings[i].name, item->name) != 0) i++;
-        if (i == SETTINGS)
-            return hd_front_error(f, item->span, "a group sets %s, not '%s'",
-                                  own ? "lr, weight_decay, momentum, nesterov, adjust_lr and precision"
-                                      : "lr and weight_decay", item->name);
-        if (settings[i].own && !own)
-            return hd_front_error(f, item->span, "%s is a setting of groups of matrices that muon updates, such as "
-                                                 "group \"*.w\" muon { %s = ...; }", item->name, item->name);
-        if (!item->a || item->a->n != 1 || item->n)
-            return hd_front_error(f, item->span, "%s of a group takes one value", item->name);
-        if (!settings[i].read(f, item->a->kids[0], g)) return false;
-    }
+    for (int k = 0; k < group->n; k++)
+        if (!read_setting(f, group->kids[k], g)) return false;
     return true;
 }
 
@@ -158,15 +193,24 @@ static bool apply_to(Front *f, Group *g, const char *pattern, Span at, Own *own)
 }
 
 // train.precision.moments = bf16 is for states that are kept element by element.
-static bool keeps_f32(Front *f, Span at) {
+static bool keeps_f32(Front *f, Span at, const char *optimizer) {
     return strcmp(hd_settings_word(f, A_MOMENTS), "bf16") ||
-           hd_front_error(f, at, "muon keeps its momentum in f32, and train.precision.moments = bf16: choose moments = "
-                                 "f32, or another optimizer for this group");
+           hd_front_error(f, at, "%s keeps its %s in f32, and train.precision.moments = bf16: choose moments = f32, or "
+                          "another optimizer for this group", optimizer,
+                          strcmp(optimizer, "muon") ? "states" : "momentum");
 }
 
 static void tell_own(const Group *g, const char *names, Out *own) {
     hd_printf(own, "%s%s: %s", own->n ? "; " : "", names, g->optimizer);
-    if (!g->kernel) return;
+    if (!g->is_own) return;
+    if (!strcmp(g->optimizer, "adafactor")) {
+        for (int i = 0; i < NUMBERS; i++)
+            if (!strcmp(numbers[i].of, "adafactor")) {
+                hd_printf(own, " %s ", numbers[i].name);
+                hd_put_float(own, *(const double *)(const void *)((const char *)&g->own + numbers[i].at));
+            }
+        return;
+    }
     hd_puts(own, " momentum "), hd_put_float(own, g->own.momentum);
     hd_printf(own, "%s %s %s", g->own.nesterov > 0 ? " nesterov" : "", g->own.rate_for, g->own.precision);
 }
@@ -175,10 +219,7 @@ static bool apply(Front *f, const Node *node, Group *g, Own *own, Out *text, Out
     const int before = text->n ? (int)text->n + 2 : 0;
     if (!node->a) return nameless(f, node->span);
     if (!read_group(f, node, g)) return false;
-    if (g->optimizer && hd_is_own_optimizer(g->optimizer)) {
-        if (!keeps_f32(f, node->b->span)) return false;
-        g->kernel = hd_lower_own_optimizer(f, g->optimizer, &g->own);
-    }
+    if (g->is_own && !keeps_f32(f, node->b->span, g->optimizer)) return false;
     for (int k = 0; k < node->a->n; k++) {
         const char *pattern = hd_pattern(f, node->a->kids[k]);
         if (!pattern) return nameless(f, node->a->kids[k]->span);
@@ -196,11 +237,17 @@ static bool apply(Front *f, const Node *node, Group *g, Own *own, Out *text, Out
 
 static bool set_optimizer(Front *f, Symbol *p, Own own) {
     const char *usual = hd_settings_word(f, A_OPTIMIZER);
-    if (!own.optimizer || !own.optimizer->kernel) return true;
-    hd_set_word(f->cx, &p->attrs, A_UPDATED_BY, own.optimizer->kernel->name);
-    if (p->type->rank == 2) return true;
-    hd_front_error(f, own.at, "muon updates matrices, and parameter '%s' is %s: name matrices alone, or say 'group "
-                              "\"%s\" %s { }' behind it", p->name, hd_type_text(f->cx, p->type), p->name, usual);
+    Group *const g = own.optimizer;
+    const int rank = p->type->rank;
+    if (!g || !g->is_own) return true;
+    if (rank <= 2 && !g->kernel[rank]) g->kernel[rank] = hd_lower_own_optimizer(f, g->optimizer, rank, &g->own);
+    if (rank <= 2 && g->kernel[rank]) {
+        hd_set_word(f->cx, &p->attrs, A_UPDATED_BY, g->kernel[rank]->name);
+        return true;
+    }
+    hd_front_error(f, own.at, "%s updates matrices%s, and parameter '%s' is %s: name matrices alone, or say 'group "
+                   "\"%s\" %s { }' behind it", g->optimizer, strcmp(g->optimizer, "muon") ? " and vectors" : "",
+                   p->name, hd_type_text(f->cx, p->type), p->name, usual);
     hd_note(f->cx, p->span, "declared here");
     return false;
 }

@@ -195,8 +195,8 @@ static bool read_word(Front *f, const SettingRow *row, const Node *n, const char
         return true;
     }
     if (*word && row->attr == A_OPTIMIZER && hd_is_own_optimizer(*word))
-        return hd_front_error(f, n->span, "%s updates matrices alone, so a group of them has it, beside the default of "
-                              "all other parameters: optimizer adamw { group \"*.w\" %s { } }", *word, *word);
+        return hd_front_error(f, n->span, "%s is of groups of parameters, beside the default of all others: optimizer "
+                              "adamw { group \"*.w\" %s { } }", *word, *word);
     return hd_setting_wrong(f, row, n,
                  hd_sprintf(f->arena, "%s%s%s", strchr(row->choices, ' ') ? "one of " : "",
                             with_commas(f, row->choices),

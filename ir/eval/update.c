@@ -166,7 +166,10 @@ typedef struct {
     int64_t decayed; // of the elements that this rank has
     double rate, weight_decay, factor, correction[2];
     double *v;       // the numbers of one element, by value id of the kernel
+    int *per;        // of those (ir/optimizer.h)
     double *turned;  // of each element: what the kernel orthogonalizes, and then the result; NULL: nothing
+    const Lined *in; // the parameter that elements are of, where the kernel has lines, and
+    double *means[HD_MAX_MEANS]; // what its line_means have given so far, by row or column or both
 } Updating;
 
 static Updating updating(Eval *e, const Op *o, const double *scalars) {
@@ -179,6 +182,8 @@ static Updating updating(Eval *e, const Op *o, const double *scalars) {
                   .factor = scalars[1], .correction = {scalars[2], scalars[3]}};
     if (u.weights) u.compute = hd_eval_storage(e, u.weights);
     u.n_parts = 1 + u.k->n_args - OPT_STATE;
+    u.per = HD_NEWN(e->arena, int, u.k->n_values + 1);
+    hd_optimizer_per(u.k, u.per);
     for (int s = 1; s < u.n_parts; s++) u.part[s] = hd_eval_storage(e, hd_state(e->module, &o->attrs, s - 1)->name);
     // this rank has the elements from there on
     const Axes split = hd_axes(&hd_named(o, A_MASTER_WEIGHTS)->attrs, A_SPLIT);
@@ -186,6 +191,17 @@ static Updating updating(Eval *e, const Op *o, const double *scalars) {
                 hd_type_count(u.part[0].type) * hd_mesh_number(&mesh, split, e->rank);
     u.v = HD_NEWN(e->arena, double, u.k->n_values + 1);
     return u;
+}
+
+// The number of an element among those that a row, a column or the whole parameter has; i: of a rank's part.
+static int64_t number_in(const Updating *u, int per, int64_t i) {
+    const int64_t e = i - u->in->at, row = e / u->in->cols, column = e % u->in->cols;
+    return per == PER_ELEMENT ? e : per == PER_ROW ? row : per == PER_COLUMN ? column : 0;
+}
+
+static double *state_at(const Updating *u, int state, int64_t i) {
+    const int per = hd_state_per(u->k, state);
+    return u->part[1 + state].data + (per == PER_ELEMENT ? i : u->in->line[state] + number_in(u, per, i));
 }
 
 // Runs the kernel for one element, as far as `end`.
@@ -197,13 +213,15 @@ static void run_element(const Updating *u, int64_t i, const Op *end) {
                                      u->part[0].data[i], u->rate, i < u->decayed ? u->weight_decay : 0.0,
                                      u->correction[0], u->correction[1]};
     for (int a = 0; a < u->k->n_args; a++)
-        v[u->k->args[a]->id] = a < OPT_STATE ? given[a] : u->part[1 + a - OPT_STATE].data[i];
+        v[u->k->args[a]->id] = a < OPT_STATE ? given[a] : *state_at(u, a - OPT_STATE, i);
+    int mean = 0;
     for (const Op *o = u->k->first; o != end; o = o->next) {
         double x[3] = {0};
         for (int k = 0; k < o->n_in; k++) x[k] = v[o->in[k]->id];
         v[o->out[0]->id] =
             hd_op_is(o, TRAIT_CONSTANT)   ? round32(e, hd_float(&o->attrs, A_VALUE, 0))
             : o->kind == OP_ORTHOGONALIZE ? u->turned[i]
+            : o->kind == OP_LINE_MEAN     ? u->means[mean++][number_in(u, u->per[o->out[0]->id], i)]
                                           : hd_eval_elt(o->kind, e->mode == EVAL_ROUNDED, x[0], x[1], x[2]);
     }
 }
@@ -257,10 +275,69 @@ static void turn_all(Updating *u, const Op *op) {
         if (list[i].rank == rank) turn(u, t, &list[i], u->turned + list[i].at);
 }
 
+// The means of a line_mean over its parameter: a sum of f64 for each row, then for the rows together.
+static double *line_means(const Updating *u, const Op *op) {
+    const int of = u->per[op->in[0]->id], to = u->per[op->out[0]->id];
+    const int64_t rows = of & PER_ROW ? u->in->rows : 1, cols = of & PER_COLUMN ? u->in->cols : 1;
+    const int64_t given = (to & PER_ROW ? u->in->rows : 1) * (to & PER_COLUMN ? u->in->cols : 1);
+    double *sums = HD_NEWN(u->e->arena, double, given);
+    for (int64_t r = 0; r < rows; r++) {
+        double whole = 0;
+        for (int64_t c = 0; c < cols; c++) {
+            run_element(u, u->in->at + r * u->in->cols + c, op);
+            const double x = u->v[op->in[0]->id];
+            if (to & PER_COLUMN) sums[c] += x;
+            else whole += x;
+        }
+        if (!(to & PER_COLUMN)) sums[to & PER_ROW ? r : 0] += whole;
+    }
+    for (int64_t i = 0; i < given; i++) sums[i] = round32(u->e, sums[i] / ((double)(rows * cols) / (double)given));
+    return sums;
+}
+
+// One parameter: all means, then its elements, then the states of lines, which elements have read before.
+static void update_lined(Updating *u, const Lined *l) {
+    const Op *ret = hd_return(u->k);
+    const int64_t n = l->rows * l->cols;
+    double *fresh[HD_MAX_STATES];
+    int mean = 0;
+    u->in = l;
+    for (const Op *o = u->k->first; o; o = o->next)
+        if (o->kind == OP_LINE_MEAN) u->means[mean] = line_means(u, o), mean++;
+    for (int s = 0; s + 1 < u->n_parts; s++) fresh[s] = HD_NEWN(u->e->arena, double, n);
+    for (int64_t i = l->at; i < l->at + n; i++) {
+        run_element(u, i, ret);
+        for (int s = 0; s + 1 < u->n_parts; s++)
+            fresh[s][number_in(u, hd_state_per(u->k, s), i)] = u->v[ret->in[1 + s]->id];
+        u->turned[i - l->at] = u->v[ret->in[0]->id];
+    }
+    for (int64_t i = l->at; i < l->at + n; i++) {
+        u->part[0].data[i] = u->turned[i - l->at];
+        for (int s = 0; s + 1 < u->n_parts; s++)
+            *state_at(u, s, i) = fresh[s][number_in(u, hd_state_per(u->k, s), i)];
+    }
+}
+
+static void update_lines(Updating *u) {
+    const Mesh mesh = hd_mesh(u->e->module);
+    const int64_t rank = hd_mesh_number(&mesh, hd_axes(&hd_named(u->o, A_MASTER_WEIGHTS)->attrs, A_SPLIT), u->e->rank),
+                  n = hd_type_count(u->part[0].type);
+    const Lines x = hd_lined(u->o, u->e->arena);
+    u->turned = HD_NEWN(u->e->arena, double, n + 1);
+    for (int i = 0; i < x.n; i++)
+        if (x.list[i].rank == rank) update_lined(u, &x.list[i]);
+    for (int64_t i = 0; u->weights && i < n; i++)
+        u->compute.data[i] = rounded(u, u->compute.type->dtype, u->part[0].data[i]);
+}
+
 const char *hd_eval_update(Eval *e, const Op *o, const Tensor *in, Tensor *out HD_UNUSED) {
     Updating u = updating(e, o, in[0].data);
     const Op *turns = hd_optimizer_turn(u.k), *ret = hd_return(u.k);
     if (turns) turn_all(&u, turns);
+    if (hd_has_lines(u.k)) {
+        update_lines(&u);
+        return NULL;
+    }
     for (int64_t i = 0, n = hd_type_count(u.part[0].type); i < n; i++) {
         run_element(&u, i, ret);
         for (int s = 0; s < u.n_parts; s++) u.part[s].data[i] = rounded(&u, u.part[s].type->dtype, u.v[ret->in[s]->id]);

@@ -72,11 +72,25 @@ static double turn_flops(const Op *o) {
     return most;
 }
 
+// The gradients and weights that each mean of elements reads again.
+static double averaged_bytes(const Op *o) {
+    const Func *k = hd_update_kernel(o);
+    if (!hd_has_lines(k)) return 0;
+    Arena *a = hd_arena_new();
+    int *per = HD_NEWN(a, int, k->n_values + 1), means = 0;
+    hd_optimizer_per(k, per);
+    for (const Op *p = k->first; p; p = p->next)
+        means += p->kind == OP_LINE_MEAN && per[p->in[0]->id] == PER_ELEMENT;
+    hd_arena_free(a);
+    return 8.0 * means * (double)hd_type_count(hd_named(o, A_MASTER_WEIGHTS)->type);
+}
+
 static Cost cost_update(const Op *o) {
     const bool turns = hd_optimizer_turn(hd_update_kernel(o)) != NULL;
     const TurnedSpace s = hd_turned_space(o, true);
     const double moved = operands_and_results(o);
-    return (Cost){update_flops(o) + (turns ? turn_flops(o) : 0), turns ? moved + 4.0 * (double)s.x : moved};
+    return (Cost){update_flops(o) + (turns ? turn_flops(o) : 0),
+                  turns ? moved + 4.0 * (double)s.x : moved + averaged_bytes(o)};
 }
 
 static Cost cost_move(const Op *o) { return (Cost){0, operands_and_results(o)}; }

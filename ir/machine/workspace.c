@@ -96,8 +96,10 @@ static Workspace workspace_grad_norm(const Op *o, bool cuda HD_UNUSED) {
     return exactly(n * 8);
 }
 
-// Of an optimizer that orthogonalizes (ir/optimizer.h).
-static Workspace workspace_update(const Op *o, bool cuda) { return exactly(hd_turned_space(o, cuda).all); }
+// Of an optimizer that orthogonalizes or has means of lines (ir/optimizer.h).
+static Workspace workspace_update(const Op *o, bool cuda) {
+    return exactly(hd_turned_space(o, cuda).all + hd_line_space(o).all);
+}
 
 // cuda: the parts that a rank receives, before it adds them up. host: it reads those of the other ranks in place.
 static Workspace workspace_exchange(const Op *o, bool cuda) {

@@ -27,8 +27,8 @@
 // Buffers of the language (params with `kernel`) have a bucket of the root for each kernel, @root.state, in f32, with a
 // gradient, in which what is added to them adds up, and without states: whatever module they are in, one collective
 // moves all of them.
-// Parameters whose group has an optimizer of its own have buckets of their own, @b.muon. One that orthogonalizes takes
-// whole matrices: each is on one rank, and what decays is apart from what does not.
+// Parameters whose group has an optimizer of its own have buckets of their own, @b.muon. One that looks at more than
+// elements takes whole parameters: each is on one rank, and what decays is apart from what does not.
 // Weights used in f32 need no compute weights besides the master weights. The optimizer writes master and compute
 // weights; @b.next is gathered from them, by the same step or by the next one (windows.c). With weights = master there
 // are no compute weights of a shard: a gather rounds the master weights (`out`).
@@ -176,16 +176,17 @@ static FsdpBucket *bucket_of(Fsdp *s, const char *unit, bool wide, int64_t row, 
     return &s->buckets.at[i];
 }
 
-// An optimizer that orthogonalizes takes matrices, all of one on a rank.
-static bool may_be_turned(Fsdp *s, const Symbol *p) {
+// An optimizer that orthogonalizes takes matrices, one with means of lines vectors as well; all of one on a rank.
+static bool may_be_whole(Fsdp *s, const Symbol *p) {
     const Axes own = hd_layout_axes(p->layout);
-    if (!hd_is_turned(s->m, p)) return true;
-    if (p->type->rank != 2)
-        return hd_error(s->m->cx, p->span, "parameter @%s is %s, and its optimizer, @%s, updates matrices", p->name,
-                        hd_type_text(s->m->cx, p->type), hd_word(&p->attrs, A_UPDATED_BY, ""));
+    const Func *k = hd_func_find(s->m, hd_word(&p->attrs, A_UPDATED_BY, ""));
+    if (!hd_takes_whole(k)) return true;
+    if (hd_optimizer_turn(k) ? p->type->rank != 2 : p->type->rank > 2)
+        return hd_error(s->m->cx, p->span, "parameter @%s is %s, and its optimizer, @%s, updates matrices%s", p->name,
+                        hd_type_text(s->m->cx, p->type), k->name, hd_optimizer_turn(k) ? "" : " and vectors");
     if (own)
         return hd_error(s->m->cx, p->span, "parameter @%s is split over %s, and its optimizer, @%s, updates whole "
-                        "matrices: set schedule.mesh.%s = 1, or give the parameter another optimizer", p->name,
+                        "parameters: set schedule.mesh.%s = 1, or give the parameter another optimizer", p->name,
                         hd_axes_text(s->cx->scratch, own), hd_word(&p->attrs, A_UPDATED_BY, ""),
                         hd_axes_text(s->cx->scratch, own & -own));
     return true;
@@ -209,7 +210,7 @@ static bool collect(Fsdp *s) {
                          p->name, hd_type_text(cx, p->type), hd_dtype_text(p->type->dtype));
                 return false;
             }
-            if (!may_be_turned(s, p)) return false;
+            if (!may_be_whole(s, p)) return false;
             bool is_wide = hd_ptr_get(&wide, p) > 0;
             const Axes own = hd_layout_axes(p->layout);
             const int row = is_wide ? 0 : hd_ptr_get(&rows, p);
@@ -282,12 +283,19 @@ static void add_levels(Fsdp *s, FsdpBucket *b) {
     if (n) hd_set_words(s->m->cx, &b->bucket->attrs, A_LEVELS, n, names);
 }
 
+// One that is not of each element is as large as ir/optimizer.h says.
 static void add_states(Fsdp *s, const FsdpBucket *b, bool whole) {
     const char *names[HD_MAX_STATES];
     const Func *optimizer = kernel_of(s, b);
     const int n = optimizer->n_args - OPT_STATE;
-    for (int i = 0; i < n; i++)
-        names[i] = add_part(s, b, optimizer->args[OPT_STATE + i]->name, "optimizer", s->moments, whole)->name;
+    const bool lines = hd_has_lines(optimizer);
+    const Lines x = lines ? hd_lines(s->m, b->bucket, s->cx->scratch) : (Lines){0};
+    for (int i = 0; i < n; i++) {
+        Symbol *y = add_part(s, b, optimizer->args[OPT_STATE + i]->name, "optimizer", s->moments, whole);
+        const int64_t numbers = x.numbers[lines ? i : 0] * (whole ? b->shards : 1);
+        if (lines && hd_state_per(optimizer, i) != PER_ELEMENT) y->type = hd_type(s->m->cx, s->moments, 1, &numbers);
+        names[i] = y->name;
+    }
     if (n) hd_set_words(s->m->cx, &b->bucket->attrs, A_STATES, n, names);
 }
 
@@ -319,7 +327,7 @@ static bool place(Fsdp *s, FsdpBucket *b) {
     b->copied = hd_mesh_said(&s->mesh, HD_COPY_AXES & ~b->own);
     b->shards = hd_mesh_ranks(&s->mesh, b->split);
     b->copies = hd_mesh_ranks(&s->mesh, hd_fsdp_summed(b));
-    if (hd_optimizer_turn(b->own_kernel)) {
+    if (hd_takes_whole(b->own_kernel)) {
         if (!s->work) s->work = HD_NEWN(s->cx->scratch, int64_t, hd_mesh_ranks(&s->mesh, HD_ALL_AXES));
         b->layout.whole = true;
         b->layout.work = s->work;
@@ -360,11 +368,11 @@ static bool place(Fsdp *s, FsdpBucket *b) {
     hd_set_int(cx, &b->bucket->attrs, A_PADDING, b->layout.padding);
     if (b->shards > 1) hd_set_axes(cx, &b->bucket->attrs, A_SPLIT, b->split);
     if (hd_mesh_ranks(&s->mesh, b->copied) > 1) hd_set_axes(cx, &b->bucket->attrs, A_COPIED, b->copied);
-    add_buffers(s, b);
     for (int i = 0; i < b->layout.n; i++) {
         hd_set_word(cx, &b->layout.items[i].param->attrs, A_BUCKET, b->bucket->name);
         hd_set_int(cx, &b->layout.items[i].param->attrs, A_OFFSET, b->layout.items[i].offset);
     }
+    add_buffers(s, b);
     hd_count(s->cx, "elements of padding", b->layout.padding);
     return true;
 }

@@ -235,7 +235,8 @@ static bool check_tree(const Fsdp *s) {
                     here == 1 ? "" : "s", ll(grains), ll(grains / s->ranks));
 }
 
-// A bucket has a place for each name that the optimizers' states have (runtime/heddle.h); states of one name share it.
+// A bucket has a place for each name that the optimizers' states of elements have (runtime/heddle.h); states of one
+// name share it.
 static bool states_fit(const Fsdp *s) {
     const char *names[HD_MAX_STATES];
     int n = 0;
@@ -244,7 +245,7 @@ static bool states_fit(const Fsdp *s) {
         for (int i = OPT_STATE; i < k->n_args; i++) {
             int at = 0;
             while (at < n && strcmp(names[at], k->args[i]->name) != 0) at++;
-            if (at < n) continue;
+            if (at < n || hd_state_per(k, i - OPT_STATE) != PER_ELEMENT) continue; // that has a table of its own
             if (n == HD_MAX_STATES)
                 return hd_error(s->m->cx, k->span, "state '%s' of @%s is one too many: the optimizers together have "
                                 "states of at most %d names, which those of one name share", k->args[i]->name, k->name,

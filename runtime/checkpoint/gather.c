@@ -208,8 +208,8 @@ static bool check_piece(HdExec *x, int k, int64_t first, int64_t n, float *v, vo
         if (look->after_step) tell_action(x->program, q, look->role, action, sizeof action);
         if (x->world->ranks > 1) snprintf(rank, sizeof rank, ", on rank %d", x->world->rank);
         return hd_fail("%s %s (unit %s): element %lld is %g%s%s",
-                       text_of(x->program, look->role, state, sizeof state), q->name,
-                       x->program->buckets[q->bucket].name, (long long)at.first, (double)v[i], rank, action);
+                       k < x->program->n_params ? text_of(x->program, look->role, state, sizeof state) : "state",
+                       q->name, x->program->buckets[q->bucket].name, (long long)at.first, (double)v[i], rank, action);
     }
     return true;
 }

@@ -62,8 +62,8 @@ const char *hd_meta_number(const StFile *f, const char *kind, int number) {
     return hd_meta_of(f, kind, name);
 }
 
-bool hd_manifest_fits(const StFile *f, const HdProgram *p) {
-    for (int k = 0; k < p->n_params; k++) {
+bool hd_manifest_fits(const StFile *f, const HdProgram *p, int first, int end) {
+    for (int k = first; k < end; k++) {
         const char *text = hd_meta_of(f, "param", p->params[k].name), *begin = text ? strchr(text, '[') : NULL;
         char shape[200];
         if (begin) snprintf(shape, sizeof shape, "%.*s", (int)strcspn(begin, "]") + 1, begin);
@@ -174,16 +174,17 @@ bool hd_manifest_read(HdManifest *m, const StFile *f, const HdProgram *p) {
     const bool flat = !strcmp(hd_st_meta(f, "heddle_checkpoint"), HD_MANIFEST_FLAT);
     *m = (HdManifest){.folder = hd_st_meta(f, "folder"), .files = ok ? (int)files : 0};
     ok = ok && m->folder && hd_checkpoint_folder(m->folder, PATH);
-    m->of = calloc((size_t)p->n_params + 1, sizeof *m->of);
+    m->of = calloc((size_t)hd_saved_params(p) + 1, sizeof *m->of);
     ok = ok && m->of && (!flat || read_flat(m, f, p));
-    for (int k = 0; ok && !flat && k < p->n_params; k++) {
+    for (int k = 0; ok && !flat && k < hd_saved_params(p); k++) {
         const HdParam whole = hd_whole(p, &p->params[k]);
+        if (k >= p->n_params && !hd_meta_of(f, "param", whole.name)) continue; // another optimizer's (resume.c)
         ok = read_boxes(m, f, &whole, &m->of[k]);
     }
     return ok || hd_fail("%s: its layout of shards is inconsistent", f->path);
 }
 
 void hd_manifest_free(HdManifest *m, const HdProgram *p) {
-    for (int k = 0; m->of && k < p->n_params; k++) free(m->of[k].at);
+    for (int k = 0; m->of && k < hd_saved_params(p); k++) free(m->of[k].at);
     free(m->of);
 }

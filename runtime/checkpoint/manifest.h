@@ -22,8 +22,8 @@ HdSpan hd_written_span(const HdProgram *p, const HdParam *q, int file);
 int hd_written_files(const HdProgram *p);
 int hd_written_boxes(const HdProgram *p, const HdParam *q, int file, HdBox out[HD_MOST_BOXES]); // the same as boxes
 
-// Whether each parameter of the program is there with its shape; false after hd_fail.
-bool hd_manifest_fits(const StFile *f, const HdProgram *p);
+// Whether each of those parameters of the program is there with its shape; false after hd_fail.
+bool hd_manifest_fits(const StFile *f, const HdProgram *p, int first, int end);
 bool hd_manifest_read(HdManifest *m, const StFile *f, const HdProgram *p); // false after hd_fail
 void hd_manifest_free(HdManifest *m, const HdProgram *p);
 

@@ -17,6 +17,8 @@ typedef enum {
 } HdRole;
 // A checkpoint holds so many: the master weights and the states of the optimizer.
 static inline int hd_saved_roles(const HdProgram *p) { return HD_STATE + p->n_states; }
+// Of so many parameters: those behind n_params are states of lines, which are saved as parameters without states.
+static inline int hd_saved_params(const HdProgram *p) { return p->n_params + p->n_lines; }
 // A frozen parameter and a buffer have no states, and are saved as they are stored; others have those of their
 // optimizer.
 bool hd_saves(const HdProgram *p, const HdParam *q, int role);
@@ -55,7 +57,9 @@ bool hd_read_floats(HdExec *x, const HdParam *q, HdRole role, int64_t first, int
 
 // The part that this rank has of `role` of parameter k; of HD_COMPUTE: any of master, compute and next.
 HdSpan hd_piece_span(const HdExec *x, HdRole role, int k);
-// Calls fn for the elements of every parameter in hd_piece_span, in canonical order.
+// Calls fn for the elements of every parameter in hd_piece_span, in canonical order; then, unless the role is
+// HD_COMPUTE, for those of states of lines.
+int hd_piece_params(const HdProgram *p, HdRole role); // how many there are
 typedef bool HdPieceFn(HdExec *x, int k, int64_t first, int64_t n, float *v, void *data); // v: room for HD_PIECE
 bool hd_each_piece(HdExec *x, HdRole role, HdPieceFn *fn, void *data);
 // The same on several threads at once, in any order. The failure is that of the first piece that has one.

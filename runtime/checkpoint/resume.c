@@ -175,7 +175,7 @@ static HdRole holder(int role) { return role == HD_MASTER ? HD_COMPUTE : (HdRole
 
 static bool open_shards(HdExec *x, Source *s) { // all that this rank reads from
     for (int r = 0; r < hd_saved_roles(x->program); r++)
-        for (int k = 0; k < x->program->n_params; k++) {
+        for (int k = 0; k < hd_saved_params(x->program); k++) {
             const HdProgram *p = x->program;
             const HdParam *q = &p->params[k], whole = hd_whole(p, q);
             const HdSpan here = hd_piece_span(x, holder(r), k);
@@ -241,6 +241,24 @@ static bool resume_piece(HdExec *x, int k, int64_t first, int64_t n, float *v, v
     return hd_write_as(x, dtype, hd_place(x, q, (HdRole)r->role, first), v, n);
 }
 
+// States of lines begin anew with the optimizer.
+static bool resume_line(HdExec *x, int k, int64_t first, int64_t n, float *v, void *data) {
+    const Resume *r = data;
+    const HdParam *q = &x->program->params[k];
+    if (k < x->program->n_params) return true;
+    if (r->s->differences.optimizer) memset(v, 0, sizeof *v * (size_t)n);
+    else if (!floats(r->s, x->program, HD_MASTER, k, first, n, v)) return false;
+    return hd_write_as(x, HD_F32, hd_place(x, q, HD_MASTER, first), v, n);
+}
+
+static bool lines_fit(const Source *s, const HdProgram *p, bool manifest) {
+    if (s->differences.optimizer) return true;
+    if (manifest) return hd_manifest_fits(&s->main, p, p->n_params, hd_saved_params(p));
+    for (int k = p->n_params; k < hd_saved_params(p); k++)
+        if (!hd_tensor_fits(&s->main, &p->params[k], p->params[k].name)) return false;
+    return true;
+}
+
 static bool file_fits(const Source *s, const HdProgram *p, int first, int end) { // in these roles
     for (int k = 0; k < p->n_params; k++)
         for (int r = first; r < end; r++) {
@@ -261,7 +279,7 @@ static bool acceptable(Source *s, const HdProgram *p) {
         return hd_fail("%s is not a checkpoint of this program (to start from its weights, use --init)", f->path);
     if (manifest && !undamaged(f, f->path)) return false; // before it names other files
     if (!manifest && !(s->main_check = check_of(s, f, f->path, WHOLE))) return false;
-    if (!(manifest ? hd_manifest_fits(f, p) : file_fits(s, p, HD_MASTER, HD_STATE))) return false;
+    if (!(manifest ? hd_manifest_fits(f, p, 0, p->n_params) : file_fits(s, p, HD_MASTER, HD_STATE))) return false;
     if (hd_count_of(f, "step", INT32_MAX) < 0 || hd_count_of(f, "seed", INT64_MAX) < 0 ||
         hd_count_of(f, "data_tokens", INT64_MAX) < 0 || sequences_of(f, p) < 0 || optimizer_start_of(f) < 0)
         return hd_fail("%s: its step, seed, data_tokens, sequences or optimizer_start is not a number that this "
@@ -271,7 +289,7 @@ static bool acceptable(Source *s, const HdProgram *p) {
     if (s->averaged && !holds(s, p, (int)hd_average_role(p)))
         return hd_fail("--weights=ema: %s holds no average of its weights for this program; leave the option out, or "
                        "resume with the train block that it was written with", f->path);
-    return manifest || file_fits(s, p, HD_STATE, hd_saved_roles(p));
+    return lines_fit(s, p, manifest) && (manifest || file_fits(s, p, HD_STATE, hd_saved_roles(p)));
 }
 
 static bool open_state(HdExec *x, Source *s) { // everything that read_state needs
@@ -284,6 +302,7 @@ static bool read_state(HdExec *x, Source *s, Progress *at) {
     const HdProgram *p = x->program;
     for (int r = 0; r < hd_saved_roles(p); r++)
         if (!hd_spread_pieces(x, holder(r), resume_piece, &(Resume){s, r})) return false;
+    if (p->n_lines && !hd_spread_pieces(x, HD_MASTER, resume_line, &(Resume){s, HD_MASTER})) return false;
     *at = (Progress){.step = hd_count_of(&s->main, "step", INT32_MAX), .seed = hd_count_of(&s->main, "seed", INT64_MAX),
                      .data_tokens = hd_count_of(&s->main, "data_tokens", INT64_MAX),
                      .sequences = sequences_of(&s->main, p), .optimizer_start = optimizer_start_of(&s->main)};

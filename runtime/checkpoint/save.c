@@ -138,7 +138,7 @@ static bool save_whole(HdExec *x, const char *path, const HdLock *lock, const Pr
     Meta m = {0};
     if (!hd_st_create(&w, path, true)) return false;
     for (int r = 0; r < hd_saved_roles(p); r++)
-        for (int k = 0; k < p->n_params; k++) {
+        for (int k = 0; k < hd_saved_params(p); k++) {
             char name[512];
             if (!hd_saves(p, &p->params[k], r)) continue;
             hd_saved_name(p, r, p->params[k].name, name, sizeof name);
@@ -160,7 +160,7 @@ static bool put_shard(HdExec *x, StWriter *w, int shard) { // in the order in wh
     if (!v) hd_fail("out of memory");
     bool ok = v != NULL;
     for (int r = 0; r < hd_saved_roles(p); r++)
-        for (int k = 0; k < p->n_params; k++) {
+        for (int k = 0; k < hd_saved_params(p); k++) {
             const HdSpan s = hd_written_span(p, &p->params[k], shard);
             if (!hd_saves(p, &p->params[k], r)) continue;
             for (int64_t at = 0; ok && at < s.count; at += HD_PIECE)
@@ -190,7 +190,7 @@ static bool save_shard(HdExec *x, const char *path, const Progress *at, HdShardF
     Meta m = {0};
     if (!hd_st_create(&w, path, true)) return false;
     for (int r = 0; r < hd_saved_roles(p); r++)
-        for (int k = 0; k < p->n_params; k++)
+        for (int k = 0; k < hd_saved_params(p); k++)
             declare_boxes(&w, p, r, k, shard);
     add_common(&m, x, "shard", at);
     add_number(&m, "shard", shard);
@@ -233,7 +233,7 @@ static bool append_boxes(Text *t, const HdProgram *p, const HdParam *q, int file
 static void add_boxes(Meta *m, const HdProgram *p) { // of every parameter, in every file
     Text t = {0};
     const int n_files = hd_written_files(p);
-    for (int k = 0; k < p->n_params && !m->failed; k++) {
+    for (int k = 0; k < hd_saved_params(p) && !m->failed; k++) {
         const HdParam *q = &p->params[k];
         char key[600], shape[96];
         hd_shape_text(shape, sizeof shape, q->rank, hd_whole(p, q).dim);

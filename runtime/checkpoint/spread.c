@@ -20,7 +20,7 @@ typedef struct {
 typedef struct { int k; int64_t first, n, number; } Piece;
 
 static bool next(Spread *s, Piece *piece) { // false at the end, and after a failure
-    const int n_params = s->x->program->n_params;
+    const int n_params = hd_piece_params(s->x->program, s->role);
     pthread_mutex_lock(&s->lock);
     while (s->k < n_params && s->at >= hd_piece_span(s->x, s->role, s->k).count) {
         s->k++;
@@ -66,7 +66,7 @@ bool hd_spread_pieces(HdExec *x, HdRole role, HdPieceFn *fn, void *data) {
     const long cores = sysconf(_SC_NPROCESSORS_ONLN);
     int64_t pieces = 0;
     int n = 0;
-    for (int k = 0; k < x->program->n_params; k++)
+    for (int k = 0; k < hd_piece_params(x->program, role); k++)
         pieces += (hd_piece_span(x, role, k).count + HD_PIECE - 1) / HD_PIECE;
     const int64_t wanted = pieces < cores ? pieces : cores;
     pthread_mutex_init(&s.lock, NULL);

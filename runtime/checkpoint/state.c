@@ -96,16 +96,19 @@ HdSpan hd_piece_span(const HdExec *x, HdRole role, int k) {
     return role == HD_COMPUTE ? weights_span(x, q) : hd_span(x, q, role);
 }
 
+int hd_piece_params(const HdProgram *p, HdRole role) { return role == HD_COMPUTE ? p->n_params : hd_saved_params(p); }
+
 bool hd_each_piece(HdExec *x, HdRole role, HdPieceFn *fn, void *data) {
     const HdProgram *p = x->program;
     float *v = malloc(sizeof *v * HD_PIECE);
     bool ok = v != NULL;
     if (!ok) hd_fail("out of memory");
-    for (int k = 0; ok && k < p->n_params; k++) {
+    const int n = hd_piece_params(p, role);
+    for (int k = 0; ok && k < n; k++) {
         const HdSpan s = hd_piece_span(x, role, k);
         for (int64_t at = 0; ok && at < s.count; at += HD_PIECE) {
-            const int64_t n = s.count - at;
-            ok = fn(x, k, s.first + at, n < HD_PIECE ? n : HD_PIECE, v, data);
+            const int64_t left = s.count - at;
+            ok = fn(x, k, s.first + at, left < HD_PIECE ? left : HD_PIECE, v, data);
         }
     }
     free(v);

@@ -4,7 +4,7 @@
 #include "runtime/world/mesh.h"
 
 HdSplit hd_split_of(const HdProgram *p, const HdParam *q) {
-    return p->splits ? p->splits[q - p->params] : (HdSplit){0, 0};
+    return p->splits && q - p->params < p->n_params ? p->splits[q - p->params] : (HdSplit){0, 0};
 }
 
 int hd_parts(const HdProgram *p, const HdParam *q) { return hd_group_ranks(p, hd_split_of(p, q).over); }

@@ -17,6 +17,32 @@ enum {
 };
 typedef struct { int dtypes; const char *text; } OpCase;
 
+// More of them, for a kernel with means of rows and columns.
+static const char *const op_lines =
+    "kernel @lined(%gradient: f32, %weights: f32, %lr: f32, %decay: f32, %correction1: f32, %correction2: f32, "
+    "%row: f32, %column: f32, %number: f32, %each: f32) -> f32, f32, f32, f32, f32 with {kind = optimizer, per = [row, "
+    "column, whole, element]} {\n"
+    "  %0 = mul %gradient, %gradient : f32\n  %1 = line_mean %0 {along = row} : f32\n"
+    "  %2 = line_mean %0 {along = column} : f32\n  %3 = add %row, %1 : f32\n  %4 = add %column, %2 : f32\n"
+    "  %5 = line_mean %3 {along = whole} : f32\n  %6 = line_mean %4 {along = whole} : f32\n"
+    "  %7 = mul %3, %4 : f32\n  %8 = div %7, %5 : f32\n  %9 = sqrt %8 : f32\n  %10 = add %9, %6 : f32\n"
+    "  %11 = div %gradient, %10 : f32\n  %12 = mul %11, %11 : f32\n  %13 = line_mean %12 {along = whole} : f32\n"
+    "  %14 = add %number, %13 : f32\n  %15 = add %each, %11 : f32\n  %16 = mul %decay, %weights : f32\n"
+    "  %17 = add %16, %15 : f32\n  %18 = mul %lr, %17 : f32\n  %19 = sub %weights, %18 : f32\n"
+    "  return %19, %3, %4, %14, %15\n}\n"
+    "param @l.tall : f32[70,40] {bucket = @l, offset = 0, updated_by = @lined, decay}\n"
+    "param @l.wide : f32[20,60] {bucket = @l, offset = 2816, updated_by = @lined, decay}\n"
+    "param @l.vector : f32[33] {bucket = @l, offset = 4016, updated_by = @lined, decay}\n"
+    "bucket @l : f32[4064] {decayed = 4064, updated_by = @lined, master_weights = @l.master, gradient = @l.grad, "
+    "states = [@l.row, @l.column, @l.number, @l.each], weights = @l.compute}\n"
+    "buffer @l.master : f32[4064] {class = shards, bucket = @l}\n"
+    "buffer @l.grad : f32[4064] {class = gradients, bucket = @l}\n"
+    "buffer @l.row : f32[96] {class = optimizer, bucket = @l}\n"
+    "buffer @l.column : f32[160] {class = optimizer, bucket = @l}\n"
+    "buffer @l.number : f32[32] {class = optimizer, bucket = @l}\n"
+    "buffer @l.each : f32[4064] {class = optimizer, bucket = @l}\n"
+    "buffer @l.compute : bf16[4064] {class = weights, bucket = @l}\n";
+
 // Buffers that storage ops read and write; every case starts from the same random contents.
 static const char *const op_buffers =
     "kernel @adamw(%gradient: f32, %weights: f32, %lr: f32, %decay: f32, %correction1: f32, %correction2: f32, "
@@ -569,6 +595,11 @@ static const OpCase op_cases[] = {
                "  %0 = step_scalars %p {counter = @step, clip = 0.0, lr = constant, lr_peak = 0.01} : f32[8]\n"
                "  update %0 {gradient = @q.grad, states = [@q.m], master_weights = @q.master, decayed = 0, "
                "weight_decay = 0.1, kernel = @muon}\n  return\n}"},
+    {CASE_F32, "(%p: f32) {\n"
+               "  %0 = step_scalars %p {counter = @step, clip = 0.0, lr = constant, lr_peak = 0.01} : f32[8]\n"
+               "  update %0 {gradient = @l.grad, states = [@l.row, @l.column, @l.number, @l.each], master_weights = "
+               "@l.master, weights = @l.compute, decayed = 4064, weight_decay = 0.1, lr_scale = 0.5, kernel = @lined}\n"
+               "  return\n}"},
     {CASE_F32, "(%p: f32) -> f32[8], f32[8] {\n"
                "  %0 = step_scalars %p {counter = @step, clip = 0.0, betas = [0.9, 0.999], lr = linear, lr_peak = "
                "0.01, lr_warmup = 2, lr_total = 50} : f32[8]\n"

@@ -105,8 +105,8 @@ static const char *random_text(Ctx *cx, const Options *opt) {
 
 static const char *module_text(Arena *a, const Options *opt, Seeds *seeds) {
     Out o = hd_out(a);
-    hd_printf(&o, "stage sharded\nconfig @target {target = %s%s%s}\n%s", opt->target, opt->arch ? ", arch = " : "",
-              opt->arch ? opt->arch : "", op_buffers);
+    hd_printf(&o, "stage sharded\nconfig @target {target = %s%s%s}\n%s%s", opt->target, opt->arch ? ", arch = " : "",
+              opt->arch ? opt->arch : "", op_buffers, op_lines);
     for (int k = 0; k < N_OPS; k++)
         if (hd_op_info((OpKind)k)->traits & TRAIT_ELEMENTWISE) put_pointwise(&o, opt, seeds, (OpKind)k);
     for (size_t i = 0; i < sizeof op_cases / sizeof *op_cases; i++)

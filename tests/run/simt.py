@@ -84,6 +84,7 @@ PROGRAMS = {
                                "schedule.logits=on")),
     "tiny_80": (F32, "80", TINY),
     "muon": (F32, "90", ("tests/run/muon.hd", "vocab=256")),
+    "adafactor": (F32, "90", ("tests/run/adafactor.hd", "vocab=256")),
     "tiny_moments": (MOMENTS, "90", (*TINY, "train.betas=0.9,0.95", "train.precision.moments=bf16")),
     "tiny_bf16": (BF16, "90", (*TINY, "train.precision.compute=bf16")),
     # rows of logits in parts, three for some blocks

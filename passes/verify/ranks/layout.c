@@ -196,8 +196,8 @@ static void check_rule(PlanCheck *c, const BucketParts *k) {
                       k->symbol->name);
 }
 
-// All parameters of a bucket have its optimizer. Where that orthogonalizes, each is a matrix, and one rank owns all of
-// it.
+// All parameters of a bucket have its optimizer. Where that takes them whole, each is a matrix, or a vector where it
+// does not orthogonalize, one rank owns all of it, and all decay or none.
 static void check_optimizer(PlanCheck *c, const BucketParts *k) {
     const char *is = hd_word(&k->symbol->attrs, A_UPDATED_BY, "");
     const Func *kernel = hd_func_find(c->m, is);
@@ -213,13 +213,19 @@ static void check_optimizer(PlanCheck *c, const BucketParts *k) {
         if (strcmp(hd_word(&p->attrs, A_UPDATED_BY, ""), is) != 0)
             hd_plan_wrong(c, NULL, p->span, "parameter @%s and its bucket @%s differ in %s", p->name, k->symbol->name,
                           hd_attr_info(A_UPDATED_BY)->text);
-        else if (!hd_optimizer_turn(kernel) || !n) continue;
-        else if (p->type->rank != 2 || k->own)
-            hd_plan_wrong(c, NULL, p->span, "parameter @%s : %s is no whole matrix, which its optimizer @%s takes",
-                          p->name, hd_type_text(c->m->cx, p->type), is);
+        else if (!hd_takes_whole(kernel) || !n) continue;
+        else if ((hd_optimizer_turn(kernel) ? p->type->rank != 2 : p->type->rank > 2) || k->own)
+            hd_plan_wrong(c, NULL, p->span, "parameter @%s : %s is no whole matrix%s, which its optimizer @%s takes",
+                          p->name, hd_type_text(c->m->cx, p->type), hd_optimizer_turn(kernel) ? "" : " or vector", is);
         else if (shard < 1 || lo < 0 || lo / shard != (lo + n - 1) / shard)
             hd_plan_wrong(c, NULL, p->span, "parameter @%s, elements [%lld, %lld), is on several ranks, and its "
-                          "optimizer @%s takes whole matrices", p->name, ll(lo), ll(lo + n), is);
+                          "optimizer @%s takes whole %s", p->name, ll(lo), ll(lo + n), is,
+                          hd_optimizer_turn(kernel) ? "matrices" : "parameters");
+        else if (hd_has_lines(kernel) && hd_has(&p->attrs, A_DECAY) != (hd_int(&k->symbol->attrs, A_DECAYED, 0) > 0))
+            hd_plan_wrong(c, NULL, p->span, "parameter @%s %s, and other parameters of bucket @%s %s: its optimizer "
+                          "@%s has one decay for all", p->name,
+                          hd_has(&p->attrs, A_DECAY) ? "decays" : "does not decay",
+                          k->symbol->name, hd_has(&p->attrs, A_DECAY) ? "do not" : "do", is);
     }
 }
 
@@ -359,10 +365,36 @@ static void check_quantized(PlanCheck *c, const Symbol *s, const BucketParts *k,
                       "bucket @%s", s->name, ll(row), ll(k->size / k->shards), k->symbol->name);
 }
 
+// The number of a state of the bucket that has a number for each line of the parameters; -1: it is no such state.
+static int line_state(const PlanCheck *c, const BucketParts *k, const Symbol *s) {
+    const Func *kernel = hd_func_find(c->m, hd_word(&k->symbol->attrs, A_UPDATED_BY, ""));
+    int i = c->part_of[s->id] == PART_STATE && hd_has_lines(kernel) ? 0 : -1;
+    while (i >= 0 && hd_state(c->m, &k->symbol->attrs, i) != s) i++;
+    return i >= 0 && i < kernel->n_args - OPT_STATE && hd_state_per(kernel, i) != PER_ELEMENT ? i : -1;
+}
+
+// A rank has the numbers of its parameters, which ir/optimizer.h counts, where it has their master weights.
+static void check_lines(PlanCheck *c, const BucketParts *k, const Symbol *s, int state) {
+    const Symbol *master = k->part[PART_MASTER];
+    const Axes split = hd_axes(&s->attrs, A_SPLIT), of = master ? hd_axes(&master->attrs, A_SPLIT) : 0;
+    const int64_t each = hd_lines(c->m, k->symbol, c->a).numbers[state], n = split ? each : each * k->shards;
+    if (split != of)
+        hd_plan_wrong(c, NULL, s->span, "buffer @%s, a state of bucket @%s, is split over %s, and the master weights "
+                      "over %s", s->name, k->symbol->name, hd_axes_text(c->a, split), hd_axes_text(c->a, of));
+    else if (s->type->dtype != TY_F32 || hd_type_count(s->type) != n)
+        hd_plan_wrong(c, NULL, s->span, "buffer @%s : %s, a state of bucket @%s, has not the %lld numbers of f32 of "
+                      "the lines of its parameters", s->name, hd_type_text(c->m->cx, s->type), k->symbol->name, ll(n));
+}
+
 static void check_buffer(PlanCheck *c, const Symbol *s) {
     const BucketParts *k = hd_plan_bucket(c, s);
     const char *class = hd_word(&s->attrs, A_CLASS, "");
     int part = c->part_of[s->id];
+    const int state = line_state(c, k, s);
+    if (state >= 0) {
+        check_lines(c, k, s, state);
+        return;
+    }
     int64_t parts = hd_plan_parts(c, k, s), n = hd_type_count(s->type), bytes = hd_type_bytes(s->type);
     bool transient = hd_has(&s->attrs, A_TRANSIENT), kept = part != N_PARTS;
     bool gradient = transient && !kept && strcmp(class, "gradients") == 0;

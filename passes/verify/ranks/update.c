@@ -94,15 +94,15 @@ static void check_rates(Flow *w, const Op *o, const Symbol *bucket) {
 }
 
 // Buffers of the model and parameters of a group with an optimizer have their bucket's kernel, which program.c compares
-// with what their params declare; other parameters that of the module, which orthogonalizes nothing.
+// with what their params declare; other parameters that of the module, which takes none whole.
 static bool check_kernel(Flow *w, const Op *o, const Symbol *bucket) {
     const char *rule = hd_word(&bucket->attrs, A_KERNEL, NULL), *is = hd_word(&o->attrs, A_KERNEL, "");
     const char *own = hd_word(&bucket->attrs, A_UPDATED_BY, NULL);
     if (own && strcmp(is, own) != 0)
         return hd_plan_wrong(w->c, o, o->span, "updates by kernel @%s, and bucket @%s is updated by @%s", is,
                              bucket->name, own);
-    if (!own && hd_optimizer_turn(hd_update_kernel(o)))
-        return hd_plan_wrong(w->c, o, o->span, "updates by kernel @%s, which takes whole matrices, and bucket @%s "
+    if (!own && hd_takes_whole(hd_update_kernel(o)))
+        return hd_plan_wrong(w->c, o, o->span, "updates by kernel @%s, which takes whole parameters, and bucket @%s "
                              "keeps none whole", is, bucket->name);
     if (rule ? !strcmp(is, rule) : !hd_is_rule(hd_update_kernel(o))) return true;
     return hd_plan_wrong(w->c, o, o->span, "updates by kernel @%s, and bucket @%s holds %s%s", is, bucket->name,
