@@ -7,6 +7,8 @@
 //     %o, %l = attention %q2, %k2, %v {causal, heads = 4} -> %o = attention_step %q2, %position, %k2, %v
 //   func @decode(%tokens: i32[1,1], %position: i32[1,1])         {keys = @cache.attn.keys, values = .., heads = 4}
 //
+// On cuda, products of a token whose weights are neighbours are one product (merge_products.c): a kernel reads both.
+//
 // That is possible where every op works on each token for itself, but for causal attention, and for rope, iota and
 // tables with a row for each position, which take the position. Whether an op does is what the column `spread` of
 // ops.def says: a value that a token has its part of is split along one dimension into as many parts as there are
@@ -16,6 +18,7 @@
 #include "ir/shapes.h"
 #include "passes/pass.h"
 #include "passes/settings.h"
+#include "passes/tensor/merge_products.h"
 #include <string.h>
 
 typedef struct {
@@ -288,6 +291,7 @@ Change hd_pass_decode(Module *m, PassCx *cx) {
     const Op *bad = find_parts(&d, &why);
     if (bad) return left(&d, bad, why);
     if (!build(&d, cx->scratch)) HD_BUG("@%s: an op has no part for each token", logits->name);
+    hd_merge_token_products(m, d.to, cx);
     hd_count(cx, "functions of one token", 1);
     return CHANGED;
 }

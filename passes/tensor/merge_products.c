@@ -14,6 +14,7 @@
 // where three products and two sums round five times, so it is a setting of `train`. The merged products depend on the
 // model alone (hd_bucket_adjoins), so the numbers are the same under every schedule and on every mesh.
 #include "passes/tensor/merge_products.h"
+#include "ir/mesh.h"
 #include "ir/shapes.h"
 #include "passes/analysis/redirect.h"
 #include "passes/fsdp/bucket_layout.h"
@@ -25,15 +26,27 @@ typedef struct { Module *m; PassCx *cx; Func *f; Uses uses; int64_t merged, into
 
 static bool read_once(const Merger *g, const Value *v) { return g->uses.count[v->id] == 1; }
 
+static Op *cast_of(const Op *product) { // of its weights, to the type of compute; NULL: there is none
+    Op *o = product->in[1]->def;
+    return o && o->kind == OP_CAST ? o : NULL;
+}
+
+static Op *weights_of(const Op *product) { // the op that reads them; NULL: they are something else
+    const Op *cast = cast_of(product);
+    return (cast ? cast->in[0] : product->in[1])->def;
+}
+
 static bool is_plain_product(const Merger *g, const Op *o) { // x w' of a weight that nothing else reads
     if (!o || o->kind != OP_MATMUL || o->attrs.n != 1 || !hd_has(&o->attrs, A_TB)) return false;
-    const Op *w = o->in[1]->def;
-    return hd_param_read(w, 0) && !hd_has(&w->attrs, A_ALSO) && w->out[0]->type->rank == 2 &&
-           read_once(g, w->out[0]);
+    const Op *w = weights_of(o), *cast = cast_of(o);
+    return w && hd_param_read(w, 0) && !hd_has(&w->attrs, A_ALSO) && w->out[0]->type->rank == 2 &&
+           read_once(g, w->out[0]) && (!cast || read_once(g, cast->out[0]));
 }
 
 static bool adjoin(const Op *product, const Op *next) { // their weights
-    return hd_bucket_adjoins(hd_op_param(product->in[1]->def, 0), hd_op_param(next->in[1]->def, 0));
+    const Op *casts[] = {cast_of(product), cast_of(next)};
+    return !casts[0] == !casts[1] && product->in[1]->type->dtype == next->in[1]->type->dtype &&
+           hd_bucket_adjoins(hd_op_param(weights_of(product), 0), hd_op_param(weights_of(next), 0));
 }
 
 typedef struct {
@@ -45,6 +58,8 @@ static bool same_rope(const Merger *g, const Heads *h) {
     const int64_t heads[] = {hd_int(&h->attention->attrs, A_HEADS, 1),
                              hd_int(&h->attention->attrs, A_KV_HEADS, hd_int(&h->attention->attrs, A_HEADS, 1))};
     Attrs as[2];
+    if (h->rope[0]->n_in != h->rope[1]->n_in || (h->rope[0]->n_in > 1 && h->rope[0]->in[1] != h->rope[1]->in[1]))
+        return false;
     for (int i = 0; i < 2; i++) {
         as[i] = hd_attrs_copy(g->m->cx, &h->rope[i]->attrs);
         if (hd_int(&as[i], A_HEADS, 1) != heads[i] || hd_has(&as[i], A_TURNED)) return false;
@@ -53,11 +68,15 @@ static bool same_rope(const Merger *g, const Heads *h) {
     return hd_attrs_equal(&as[0], &as[1]);
 }
 
+static int operand(const Op *attention, int i) { // of q, k and v
+    return attention->kind == OP_ATTENTION_STEP ? (int[]){0, 2, 3}[i] : i;
+}
+
 static bool find_heads(const Merger *g, Op *attention, Heads *h) {
     *h = (Heads){.attention = attention};
     if (hd_has(&attention->attrs, A_PACKED)) return false;
     for (int i = 0; i < 3; i++) {
-        Op *o = attention->in[i]->def;
+        Op *o = attention->in[operand(attention, i)]->def;
         if (!o || !read_once(g, o->out[0])) return false;
         if (i < 2 && o->kind == OP_ROPE) {
             h->rope[i] = o;
@@ -75,16 +94,18 @@ static Value *merged_product(const Merger *g, Builder *b, int n, Op *const *prod
     Ctx *cx = g->m->cx;
     const char *names[HD_MAX_IN];
     Attrs as = {0};
-    for (int i = 0; i < n; i++) names[i] = hd_op_param(products[i]->in[1]->def, 0)->name;
+    for (int i = 0; i < n; i++) names[i] = hd_op_param(weights_of(products[i]), 0)->name;
     hd_set_word(cx, &as, A_PARAM, names[0]);
     hd_set_words(cx, &as, A_ALSO, n - 1, names + 1);
     Value *w = hd_build1(b, OP_PARAM, NULL, NULL, &as, NULL);
+    if (cast_of(products[0])) w = hd_build1(b, OP_CAST, w, NULL, &cast_of(products[0])->attrs, NULL);
     return hd_build1(b, OP_MATMUL, products[0]->in[0], w, &products[0]->attrs, NULL);
 }
 
 static void erase_product(Op *product) {
-    Op *w = product->in[1]->def;
+    Op *w = weights_of(product), *cast = cast_of(product);
     hd_erase(product);
+    if (cast) hd_erase(cast);
     hd_erase(w);
 }
 
@@ -111,10 +132,10 @@ static void merge_heads(Merger *g, const Heads *h) {
         Attrs as = hd_attrs_copy(cx, &h->rope[0]->attrs);
         hd_set_int(cx, &as, A_HEADS, q + 2 * k);
         hd_set_int(cx, &as, A_TURNED, q + k);
-        y = hd_build1(&b, OP_ROPE, y, NULL, &as, NULL);
+        y = hd_build1(&b, OP_ROPE, y, h->rope[0]->n_in > 1 ? h->rope[0]->in[1] : NULL, &as, NULL);
     }
     int64_t at = 0;
-    for (int i = 0; i < 3; i++) h->attention->in[i] = part(&b, y, h->product[i], &at);
+    for (int i = 0; i < 3; i++) h->attention->in[operand(h->attention, i)] = part(&b, y, h->product[i], &at);
     for (int i = 0; i < 3; i++) {
         if (i < 2 && h->rope[i]) hd_erase(h->rope[i]);
         erase_product(h->product[i]);
@@ -166,8 +187,8 @@ static void merge_siblings(Merger *g, int n, Op *const *products) {
 
 static int by_weight(const void *x, const void *y) {
     const Op *a = *(Op *const *)x, *b = *(Op *const *)y;
-    const int64_t i = hd_int(&hd_op_param(a->in[1]->def, 0)->attrs, A_INDEX, 0),
-                  k = hd_int(&hd_op_param(b->in[1]->def, 0)->attrs, A_INDEX, 0);
+    const int64_t i = hd_int(&hd_op_param(weights_of(a), 0)->attrs, A_INDEX, 0),
+                  k = hd_int(&hd_op_param(weights_of(b), 0)->attrs, A_INDEX, 0);
     return i < k ? -1 : i > k;
 }
 
@@ -182,26 +203,40 @@ static void merge_pointwise(Merger *g) {
     }
 }
 
+static void merge(Merger *g) {
+    Arena *a = g->cx->scratch;
+    hd_renumber(g->f);
+    g->uses = hd_uses(g->f, a);
+    VEC(Op *) attentions = {0};
+    for (Op *o = g->f->first; o; o = o->next)
+        if (hd_attends(o) || o->kind == OP_ATTENTION_STEP) hd_push(a, &attentions, o);
+    for (int i = 0; i < attentions.n; i++) {
+        Heads h;
+        if (find_heads(g, attentions.at[i], &h)) merge_heads(g, &h);
+    }
+    hd_renumber(g->f);
+    g->uses = hd_uses(g->f, a);
+    merge_pointwise(g);
+    hd_renumber(g->f);
+}
+
+void hd_merge_token_products(Module *m, Func *decode, PassCx *cx) {
+    Merger g = {.m = m, .cx = cx, .f = decode};
+    const Mesh mesh = hd_mesh(m);
+    if (strcmp(hd_word(hd_settings(m, "target"), A_TARGET, "host"), "cuda") != 0) return;
+    if (hd_mesh_ranks(&mesh, 1u << AXIS_TENSOR) > 1) return; // parts of weights are not neighbours
+    merge(&g);
+    hd_count(cx, "products of a token merged", g.merged);
+}
+
 void hd_merge_products(Module *m, Func *loss, PassCx *cx) {
     Merger g = {.m = m, .cx = cx, .f = loss};
     if (strcmp(hd_word(hd_settings(m, "train"), A_PRODUCT_FORM, "separate"), "merged") != 0) return;
-    hd_renumber(loss);
-    g.uses = hd_uses(loss, cx->scratch);
-    VEC(Op *) attentions = {0};
-    for (Op *o = loss->first; o; o = o->next)
-        if (hd_attends(o)) hd_push(cx->scratch, &attentions, o);
-    for (int i = 0; i < attentions.n; i++) {
-        Heads h;
-        if (find_heads(&g, attentions.at[i], &h)) merge_heads(&g, &h);
-    }
-    hd_renumber(loss);
-    g.uses = hd_uses(loss, cx->scratch);
-    merge_pointwise(&g);
+    merge(&g);
     hd_count(cx, "products merged", g.merged);
     if (!g.merged)
         hd_warning(m->cx, hd_symbol_find(m, "train")->span,
                    "train.products = merged changes nothing: no products of one operand with weights of one dtype can "
                    "become one");
     hd_set_ints(m->cx, &hd_symbol_find(m, "train")->attrs, A_MERGED, 2, (int64_t[]){g.merged, g.into});
-    hd_renumber(loss);
 }
