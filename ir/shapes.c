@@ -83,9 +83,18 @@ int64_t hd_indexed(const Op *o) {
     return rules[o->kind].rule ? rules[o->kind].rule(o) : -1;
 }
 
+StepParts hd_step_parts(const Op *o) {
+    const int64_t heads = hd_int(&o->attrs, A_HEADS, 1), kv = hd_int(&o->attrs, A_KV_HEADS, heads),
+                  row = hd_type_cols(o->in[0]->type);
+    if (!hd_has(&o->attrs, A_PACKED)) return (StepParts){heads, kv, row / heads, {0}, {0, 2, 3}};
+    const int64_t size = row / (heads + 2 * kv);
+    return (StepParts){heads, kv, size, {0, heads * size, (heads + kv) * size}, {0}};
+}
+
 int64_t hd_cached_positions(const Op *o) {
     const Symbol *keys = hd_named(o, A_KEYS);
-    const int64_t cols = hd_type_cols(o->in[2]->type);
+    const StepParts p = hd_step_parts(o);
+    const int64_t cols = p.kv_heads * p.size;
     return keys && keys->type && cols ? hd_type_count(keys->type) / cols : 0;
 }
 
@@ -113,7 +122,8 @@ Value *hd_attention_starts(const Op *o) {
 int hd_attention_sink_at(const Op *o) {
     if (o->kind == OP_SINK_GRAD) return 3;
     if (!hd_has(&o->attrs, A_SINK)) return -1;
-    return o->kind == OP_ATTENTION_STEP ? 4 : hd_attention_operands(o) + hd_has(&o->attrs, A_DOCUMENTS);
+    if (o->kind == OP_ATTENTION_STEP) return hd_step_operands(o);
+    return hd_attention_operands(o) + hd_has(&o->attrs, A_DOCUMENTS);
 }
 
 Value *hd_attention_sink(const Op *o) {

@@ -34,6 +34,10 @@ int64_t hd_indexed(const Op *o); // rows of a table, or logits of a row, that op
 // Column sums over `rows` rows add runs of so many consecutive rows, then the sums of the runs in order: a power of two
 // between HD_LEAST_PARTIAL_ROWS and HD_MOST_PARTIAL_ROWS, the largest that gives a GPU two runs a multiprocessor.
 int hd_partial_rows(int64_t rows);
+// Of attention_step: q, k and v are in[in[i]], from element at[i] of the row on.
+typedef struct { int64_t heads, kv_heads, size, at[3]; int in[3]; } StepParts;
+StepParts hd_step_parts(const Op *o);
+static inline int hd_step_operands(const Op *o) { return hd_has(&o->attrs, A_PACKED) ? 2 : 4; } // without a sink
 int64_t hd_cached_positions(const Op *o); // of attention_step: positions of which keys and values are kept
 // conv1d and conv1d_grad: `outer` sequences; runs: of HD_CONV_RUN positions, in all of them; wide: columns of x.
 typedef struct {

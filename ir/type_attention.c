@@ -158,13 +158,13 @@ const char *hd_rule_attention_grad(Rule *r) {
     return e ? e : hd_rule_give(r, t.k);
 }
 
-static const char *cache(Rule *r, AttrId a, const Type *k) {
+static const char *cache(Rule *r, AttrId a, DType d, int64_t row) {
     const Symbol *s = hd_rule_symbol(r, a, SYM_BUFFER);
-    const int64_t row = hd_type_cols(k), n = s && s->type ? hd_type_count(s->type) : 0;
+    const int64_t n = s && s->type ? hd_type_count(s->type) : 0;
     if (!s || !s->type) WRONG("%s names no buffer", hd_attr_info(a)->text);
-    if (s->type->dtype != k->dtype || n < row || n % row)
+    if (s->type->dtype != d || n < row || n % row)
         WRONG("@%s, of type %s, does not hold rows of %lld %s", s->name, TEXT(s->type), ll(row),
-              hd_dtype_text(k->dtype));
+              hd_dtype_text(d));
     return NULL;
 }
 
@@ -186,31 +186,37 @@ const char *hd_rule_sink_grad(Rule *r) {
 const char *hd_rule_attention_step(Rule *r) {
     const Attrs *as = &r->o->attrs;
     const int64_t heads = hd_int(as, A_HEADS, 1), kv = hd_int(as, A_KV_HEADS, heads);
-    if (r->o->n_in != 4 + hd_has(as, A_SINK))
-        WRONG("attention_step takes q, a position, k, v%s, not %d operands", hd_has(as, A_SINK) ? ", a sink" : "",
+    const bool packed = hd_has(as, A_PACKED);
+    const int operands = hd_step_operands(r->o);
+    const int64_t whole = heads + (packed ? 2 * kv : 0);
+    if (r->o->n_in != operands + hd_has(as, A_SINK))
+        WRONG("attention_step takes %s%s, not %d operands",
+              packed ? "q, k, v in one, a position" : "q, a position, k, v", hd_has(as, A_SINK) ? ", a sink" : "",
               r->o->n_in);
-    const Type *q = IN(0), *k = IN(2);
+    const Type *q = IN(0);
     const char *e = hd_rule_floating(r, 0);
     if (e) return e;
     if (q->rank != 3 || q->dim[0] != 1 || q->dim[1] != 1)
         WRONG("attention_step is of one token, [1, 1, heads*size], not %s", TEXT(q));
     if (heads < 1 || kv < 1 || heads % kv)
         WRONG("%lld heads cannot share %lld kv_heads: they do not divide", ll(heads), ll(kv));
-    if (!q->dim[2] || q->dim[2] % heads)
-        WRONG("the last axis of %s does not divide into %lld heads", TEXT(q), ll(heads));
+    if (!q->dim[2] || q->dim[2] % whole)
+        WRONG("the last axis of %s does not divide into %lld heads", TEXT(q), ll(whole));
+    const StepParts parts = hd_step_parts(r->o);
     if (IN(1) != hd_type(r->cx, TY_I32, 2, (int64_t[]){1, 1})) WRONG("a position is i32[1,1], not %s", TEXT(IN(1)));
-    const Type *should = hd_type(r->cx, q->dtype, 3, (int64_t[]){1, 1, kv * (q->dim[2] / heads)});
-    if (k != should || IN(3) != should)
-        WRONG("k is %s and v is %s; with %lld of %lld heads both must be %s", TEXT(k), TEXT(IN(3)), ll(kv), ll(heads),
-              TEXT(should));
+    const Type *should = hd_type(r->cx, q->dtype, 3, (int64_t[]){1, 1, kv * parts.size});
+    if (!packed && (IN(2) != should || IN(3) != should))
+        WRONG("k is %s and v is %s; with %lld of %lld heads both must be %s", TEXT(IN(2)), TEXT(IN(3)), ll(kv),
+              ll(heads), TEXT(should));
     if (hd_has(as, A_WINDOW) && hd_int(as, A_WINDOW, 0) < 1)
         WRONG("window = %lld: a token sees at least itself, so the least is 1", ll(hd_int(as, A_WINDOW, 0)));
-    const double scale = hd_float(as, A_SCALE, 1 / sqrt((double)(q->dim[2] / heads)));
+    const double scale = hd_float(as, A_SCALE, 1 / sqrt((double)parts.size));
     if ((e = bent(r, heads, scale, q->dtype))) return e;
-    if ((e = cache(r, A_KEYS, k)) || (e = cache(r, A_VALUES, k))) return e;
+    if ((e = cache(r, A_KEYS, q->dtype, kv * parts.size)) || (e = cache(r, A_VALUES, q->dtype, kv * parts.size)))
+        return e;
     const Symbol *keys = hd_named(r->o, A_KEYS), *values = hd_named(r->o, A_VALUES);
     if (keys == values) WRONG("@%s would hold keys and values", keys->name);
     if (hd_type_count(keys->type) != hd_type_count(values->type))
         WRONG("@%s and @%s do not hold equally many positions", keys->name, values->name);
-    return hd_rule_give(r, q);
+    return hd_rule_give(r, hd_type(r->cx, q->dtype, 3, (int64_t[]){1, 1, heads * parts.size}));
 }

@@ -21,8 +21,8 @@ static StepShape step_shape(const Op *o, int64_t heads, int64_t size, int64_t se
 }
 
 void hd_cuda_print_attention_step(Emit *e, const Op *o) {
-    const int64_t heads = hd_int(&o->attrs, A_HEADS, 1), kv = hd_int(&o->attrs, A_KV_HEADS, heads),
-                  size = hd_type_cols(o->in[0]->type) / heads, positions = hd_cached_positions(o),
+    const StepParts p = hd_step_parts(o);
+    const int64_t heads = p.heads, kv = p.kv_heads, size = p.size, positions = hd_cached_positions(o),
                   window = hd_int(&o->attrs, A_WINDOW, positions);
     const double scale = hd_float(&o->attrs, A_SCALE, 1 / sqrt((double)size));
     const double softcap = hd_float(&o->attrs, A_SOFTCAP, 0);
@@ -55,7 +55,10 @@ void hd_cuda_print_attention_step(Emit *e, const Op *o) {
                    name, hd_cuda_type(o->in[0]->type->dtype), ll(heads), ll(heads / kv), ll(size), ll(kv * size),
                    ll(positions), ll(window), scale_text, s.vec, s.lanes, s.blocks,
                    early ? "EARLY" : "LATE", more, sink ? "#define AS_SINK 1\n" : ""));
-    for (int i = 0; i < 4; i++) arg[i] = hd_cuda_device(e, hd_emit_value(e, o->in[i]));
+    for (int i = 0; i < 3; i++)
+        arg[i ? i + 1 : 0] = hd_cuda_device(e, hd_emit_value(e, o->in[p.in[i]]) +
+                                                   p.at[i] * hd_dtype_bytes(o->in[0]->type->dtype));
+    arg[1] = hd_cuda_device(e, hd_emit_value(e, o->in[1]));
     arg[4] = hd_cuda_device(e, hd_emit_buffer(e, o, hd_named(o, A_KEYS)->name, 0));
     arg[5] = hd_cuda_device(e, hd_emit_buffer(e, o, hd_named(o, A_VALUES)->name, 0));
     arg[6] = hd_cuda_device(e, hd_emit_result(e, o, 0));

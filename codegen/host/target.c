@@ -70,9 +70,9 @@ static void host_attention(Emit *e, const Op *o) {
 }
 
 static void host_attention_step(Emit *e, const Op *o) {
-    const int64_t heads = hd_int(&o->attrs, A_HEADS, 1), size = hd_type_cols(o->in[0]->type) / heads,
-                  positions = hd_cached_positions(o);
-    const char *buffers[2];
+    const StepParts p = hd_step_parts(o);
+    const int64_t heads = p.heads, size = p.size, positions = hd_cached_positions(o);
+    const char *buffers[2], *part[3];
     no_f64(e, o);
     if (size > 512)
         hd_emit_error(e, o->span,
@@ -80,13 +80,16 @@ static void host_attention_step(Emit *e, const Op *o) {
                       ll(size));
     for (int i = 0; i < 2; i++)
         buffers[i] = at(e, hd_emit_buffer(e, o, hd_named(o, i ? A_VALUES : A_KEYS)->name, 0));
+    for (int i = 0; i < 3; i++)
+        part[i] = at(e, hd_emit_value(e, o->in[p.in[i]]) + p.at[i] * hd_dtype_bytes(o->in[0]->type->dtype));
+    const Value *sink = hd_attention_sink(o);
     hd_emit_line(e, o, "hd_host_attention_step(&(const HdAttentionStep){%s, %lld, %lld, %lld, %lld, %lld, %s, %s}, %s, "
                        "%s, %s, %s, %s, %s, %s, %s, %s);",
-                 hd_emit_dtype(o->in[0]->type->dtype), ll(heads), ll(hd_int(&o->attrs, A_KV_HEADS, heads)), ll(size),
+                 hd_emit_dtype(o->in[0]->type->dtype), ll(heads), ll(p.kv_heads), ll(size),
                  ll(positions), ll(hd_int(&o->attrs, A_WINDOW, positions)),
                  hd_emit_number(e->a, hd_float(&o->attrs, A_SCALE, 1 / sqrt((double)size)), false),
-                 hd_emit_number(e->a, hd_float(&o->attrs, A_SOFTCAP, 0), false), in(e, o, 0), i32(e, in(e, o, 1)),
-                 in(e, o, 2), in(e, o, 3), hd_attention_sink(o) ? f32(e, in(e, o, 4)) : "NULL", buffers[0], buffers[1],
+                 hd_emit_number(e->a, hd_float(&o->attrs, A_SOFTCAP, 0), false), part[0], i32(e, in(e, o, 1)),
+                 part[1], part[2], sink ? f32(e, at(e, hd_emit_value(e, sink))) : "NULL", buffers[0], buffers[1],
                  out(e, o, 0), f32(e, workspace(e, o)));
 }
 

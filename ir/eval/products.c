@@ -141,21 +141,24 @@ const char *hd_eval_attention(Eval *e, const Op *o, const Tensor *in, Tensor *ou
 const char *hd_eval_attention_step(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
     Tensor keys = hd_eval_storage(e, hd_word(&o->attrs, A_KEYS, "")),
            values = hd_eval_storage(e, hd_word(&o->attrs, A_VALUES, ""));
-    const int64_t heads = hd_int(&o->attrs, A_HEADS, 1), size = hd_type_cols(in[0].type) / heads,
-                  row = hd_type_cols(in[2].type), group = heads / (row / size), at = (int64_t)in[1].data[0],
+    const StepParts p = hd_step_parts(o);
+    const double *part_of[3];
+    for (int i = 0; i < 3; i++) part_of[i] = in[p.in[i]].data + p.at[i];
+    const int64_t heads = p.heads, size = p.size, row = p.kv_heads * size, group = heads / p.kv_heads,
+                  at = (int64_t)in[1].data[0],
                   window = hd_int(&o->attrs, A_WINDOW, at + 1), from = at >= window ? at + 1 - window : 0;
     const double scale = hd_float(&o->attrs, A_SCALE, 1 / sqrt((double)size)),
                  softcap = hd_float(&o->attrs, A_SOFTCAP, 0);
     const Tensor *sink = hd_has(&o->attrs, A_SINK) ? in + hd_attention_sink_at(o) : NULL;
     if (at < 0 || at >= hd_cached_positions(o)) return "attention_step: the position is outside of its buffers";
-    memcpy(keys.data + at * row, in[2].data, (size_t)row * sizeof(double));
-    memcpy(values.data + at * row, in[3].data, (size_t)row * sizeof(double));
+    memcpy(keys.data + at * row, part_of[1], (size_t)row * sizeof(double));
+    memcpy(values.data + at * row, part_of[2], (size_t)row * sizeof(double));
     double *score = HD_NEWN(e->arena, double, at + 1);
     for (int64_t head = 0; head < heads; head++) {
         const int64_t part = head / group * size;
         double top = sink ? sink->data[head] : -(double)INFINITY, sum = 0, *y = out[0].data + head * size;
         for (int64_t j = from; j <= at; j++) {
-            score[j] = capped(softcap, scale * dot(in[0].data + head * size, keys.data + j * row + part, size));
+            score[j] = capped(softcap, scale * dot(part_of[0] + head * size, keys.data + j * row + part, size));
             top = fmax(top, score[j]);
         }
         if (sink) sum = exp(sink->data[head] - top);

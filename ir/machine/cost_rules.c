@@ -121,9 +121,10 @@ static Cost cost_attention(const Op *o) {
 
 // As if half of the positions were there. It reads and writes its buffers beside its operands.
 static Cost cost_attention_step(const Op *o) {
-    const double cached = (double)hd_cached_positions(o) / 2, row = (double)hd_type_cols(o->in[2]->type);
-    return (Cost){4 * cached * (double)hd_type_cols(o->in[0]->type),
-                  operands_and_results(o) + 2 * cached * row * (double)hd_dtype_bytes(o->in[2]->type->dtype)};
+    const StepParts p = hd_step_parts(o);
+    const double cached = (double)hd_cached_positions(o) / 2, row = (double)(p.kv_heads * p.size);
+    return (Cost){4 * cached * (double)(p.heads * p.size),
+                  operands_and_results(o) + 2 * cached * row * (double)hd_dtype_bytes(o->in[0]->type->dtype)};
 }
 
 // Of a chunk of q positions, where a position meets (q + 1) / 2 others: forward the scores c b' of each group, and of

@@ -40,12 +40,12 @@ static Value *cast_to(Prepare *s, Builder *b, Value *v, DType d) {
 }
 
 // --- attention
-// The value of which q, k, v are the three parts in order, or NULL.
-static Value *packed_source(const Op *o, int first) {
+// The value of which q, k, v, the operands `qkv`, are the three parts in order, or NULL.
+static Value *packed_source(const Op *o, const int *qkv) {
     Value *x = NULL;
     int64_t at = 0;
-    for (int i = first; i < first + 3; i++) {
-        const Op *part = o->in[i]->def;
+    for (int i = 0; i < 3; i++) {
+        const Op *part = o->in[qkv[i]]->def;
         if (!part || part->kind != OP_SLICE || (x && part->in[0] != x)) return NULL;
         x = part->in[0];
         if (x->type->rank != 3 || hd_int(&part->attrs, A_AXIS, 0) != 2 || hd_int(&part->attrs, A_START, 0) != at)
@@ -85,7 +85,7 @@ static Op *packed(Prepare *s, Op *o, int n_in, Value *const *in) {
 static void pack_attention(Prepare *s, Op *o) {
     if (hd_has(&o->attrs, A_PACKED)) return;
     bool grad = hd_is_backward(o);
-    Value *x = packed_source(o, grad);
+    Value *x = packed_source(o, (int[]){grad, grad + 1, grad + 2});
     Op *join = x && grad ? packed_result(s, o) : NULL;
     if (!x || (grad && !join)) return;
     Value *in[6] = {x}; // then the starts of documents and the key of dropout, where there are such
@@ -99,6 +99,17 @@ static void pack_attention(Prepare *s, Op *o) {
     } else {
         for (int i = 0; i < 2; i++) replace(s, o->out[i], p->out[i]);
     }
+    hd_erase(o);
+    hd_count(s->cx, "attention operands packed", 1);
+}
+
+static void pack_attention_step(Prepare *s, Op *o) {
+    if (hd_has(&o->attrs, A_PACKED)) return;
+    Value *x = packed_source(o, hd_step_parts(o).in), *in[3] = {x, o->in[1]};
+    int n = 2;
+    if (!x) return;
+    for (int i = hd_step_operands(o); i < o->n_in; i++) in[n++] = o->in[i];
+    replace(s, o->out[0], packed(s, o, n, in)->out[0]);
     hd_erase(o);
     hd_count(s->cx, "attention operands packed", 1);
 }
@@ -337,6 +348,7 @@ void hd_fuse_prepare(Module *m, Func *f, PassCx *cx) {
         next = o->next;
         if (next && next->kind == OP_CONCAT) next = next->next;
         if (hd_op_is(o, TRAIT_ATTENTION)) pack_attention(&s, o);
+        else if (o->kind == OP_ATTENTION_STEP) pack_attention_step(&s, o);
     }
     refresh(&s);
     for (Op *o = f->first, *next; o; o = next) {

@@ -14,7 +14,6 @@
 // where three products and two sums round five times, so it is a setting of `train`. The merged products depend on the
 // model alone (hd_bucket_adjoins), so the numbers are the same under every schedule and on every mesh.
 #include "passes/tensor/merge_products.h"
-#include "ir/mesh.h"
 #include "ir/shapes.h"
 #include "passes/analysis/redirect.h"
 #include "passes/fsdp/bucket_layout.h"
@@ -69,7 +68,7 @@ static bool same_rope(const Merger *g, const Heads *h) {
 }
 
 static int operand(const Op *attention, int i) { // of q, k and v
-    return attention->kind == OP_ATTENTION_STEP ? (int[]){0, 2, 3}[i] : i;
+    return attention->kind == OP_ATTENTION_STEP ? hd_step_parts(attention).in[i] : i;
 }
 
 static bool find_heads(const Merger *g, Op *attention, Heads *h) {
@@ -222,9 +221,7 @@ static void merge(Merger *g) {
 
 void hd_merge_token_products(Module *m, Func *decode, PassCx *cx) {
     Merger g = {.m = m, .cx = cx, .f = decode};
-    const Mesh mesh = hd_mesh(m);
     if (strcmp(hd_word(hd_settings(m, "target"), A_TARGET, "host"), "cuda") != 0) return;
-    if (hd_mesh_ranks(&mesh, 1u << AXIS_TENSOR) > 1) return; // parts of weights are not neighbours
     merge(&g);
     hd_count(cx, "products of a token merged", g.merged);
 }

@@ -1,4 +1,5 @@
-// `train { products = merged; }`, and the function of a token: products that share an operand and whose weights are neighbours become one product.
+// `train { products = merged; }`, and the function of a token: products that share an operand and whose weights are
+// neighbours become one product.
 #ifndef PASSES_TENSOR_MERGE_PRODUCTS_H
 #define PASSES_TENSOR_MERGE_PRODUCTS_H
 #include "passes/pass.h"

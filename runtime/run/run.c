@@ -279,7 +279,7 @@ static bool sample(Run *r, int64_t step) { // all: a text of the model as it is 
     double seconds;
     if (r->o->steps) hd_log_say(&r->log, "text after step %lld:", (long long)step);
     if (!hd_sample_write(&r->sample, r->x, r->w, r->o, &seconds)) return false;
-    hd_log_say(&r->log, "%lld tokens in %.2f s", (long long)r->o->tokens, seconds);
+    hd_log_say(&r->log, "%lld tokens in %.3f s", (long long)r->o->tokens, seconds);
     return true;
 }
 

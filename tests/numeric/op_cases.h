@@ -317,6 +317,12 @@ static const OpCase op_cases[] = {
     "(%q: $[1,1,128], %i200: i32[1,1], %k: $[1,1,64], %v: $[1,1,64], %s: f32[2]) -> $[1,1,128] {\n  %0 = "             \
     "attention_step %q, %i200, %k, %v, %s {heads = 2, keys = @many_keys." t ", kv_heads = 1, sink, values = "          \
     "@many_values." t "} : $[1,1,128]\n  return %0\n}"
+// ... and of q, k and v that are parts of one
+#define ATTENTION_STEP_PACKED(t)                                                                                       \
+    "(%q: $[1,1,80], %i20: i32[1,1]) -> $[1,1,48] {\n  %0 = attention_step %q, %i20 {heads = 3, keys = @keys." t ", "  \
+    "kv_heads = 1, packed, values = @values." t "} : $[1,1,48]\n  return %0\n}"
+    {CASE_F32, ATTENTION_STEP_PACKED("f32")},
+    {CASE_BF16, ATTENTION_STEP_PACKED("bf16")},
     {CASE_F32, ATTENTION_STEP_MANY("f32")},
     {CASE_BF16, ATTENTION_STEP_MANY("bf16")},
     {CASE_F16, ATTENTION_STEP_MANY("f16")},

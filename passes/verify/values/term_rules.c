@@ -367,6 +367,22 @@ static const Term *term_attention(const Terms *t, const Op *o, int index, const 
     return hd_term_plain(t, OP_CONCAT, 0, type, &as, 3, part);
 }
 
+static const Term *term_attention_step(const Terms *t, const Op *o, int index, const Type *type,
+                                       const Term *const *in) {
+    const StepParts p = hd_step_parts(o);
+    const int operands = hd_step_operands(o);
+    const Term *all[5];
+    int n = 4;
+    Attrs as = hd_attrs_copy(t->cx, &o->attrs);
+    hd_unset(&as, A_PACKED);
+    for (int i = 0; i < 3; i++)
+        all[i ? i + 1 : 0] = operands == 4 ? in[p.in[i]]
+                                           : slice(t, in[0], 2, p.at[i], (i ? p.kv_heads : p.heads) * p.size);
+    all[1] = in[1];
+    for (int i = operands; i < o->n_in; i++) all[n++] = in[i];
+    return hd_term_plain(t, o->kind, index, type, &as, n, all);
+}
+
 // --- the rest
 
 // Pointwise ops broadcast by themselves. The operands of some may change places.
