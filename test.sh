@@ -12,6 +12,7 @@ cd "$(dirname "$0")"
 need_to_build
 need 'command -v g++' g++
 need 'command -v clang' clang
+need 'command -v tcc' tcc libtcc-dev
 need 'ls /usr/lib/{llvm-*/lib/,}clang/*/lib/linux/libclang_rt.fuzzer-*.a 2>/dev/null | grep -q .' libclang-rt-14-dev
 need 'ls /usr/lib/llvm-*/bin/FileCheck | grep -q .' llvm-14-tools
 need 'python3 -m pip --version' python3-pip

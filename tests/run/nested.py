@@ -172,7 +172,8 @@ def prepare():
     T.quick_cc = os.path.join(T.folder, "cc")
     with open(T.quick_cc, "w") as f:
         gold = "-fuse-ld=gold" if shutil.which("ld.gold") else ""
-        f.write(f'#!/bin/sh\nexec {os.environ.get("CC", "cc")} "$@" -O0 {gold}\n')
+        quick = os.path.join(T.root, "tests", "quick_cc.sh")
+        f.write(f'#!/bin/sh\nexec {os.environ.get("CC", quick)} "$@" -O0 {gold}\n')
     os.chmod(T.quick_cc, 0o755)
     os.environ["CC"] = T.quick_cc
     rng = random.Random(7)
