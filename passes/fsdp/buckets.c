@@ -95,8 +95,8 @@ static int64_t rows_read(const Uses *uses, const Value *v) {
         const Op *o = uses->users[v->id][i];
         const bool stored = o->kind == OP_CAST && hd_param_read(v->def, 0); // in another type
         const bool rows = o->kind == OP_QUANTIZE && v->type->rank == 2;
-        const int64_t is = stored ? rows_read(uses, o->out[0]) : hd_has(&o->attrs, A_BWD) ? 0 :
-                           rows ? v->type->dim[1] : -1;
+        const int64_t is = stored ? rows_read(uses, o->out[0]) : rows ? v->type->dim[1] :
+                           hd_has(&o->attrs, A_BWD) ? 0 : -1;
         if (is < 0) return -1;
         if (is) row = is;
     }

@@ -19,7 +19,8 @@
 //   %dx = matmul %dy, %w     ->     %e = mul %dy, %t : f32[4,8];  %c, %u = quantize %e {out = e4m3} : e4m3[4,8], f32[4]
 //                                   %v = transpose %b : e4m3[16,8]
 //                                   %dx = matmul %c, %v, %u, 1 {tb, scaled, out = bf16} : bf16[4,16]
-// A second run changes nothing.
+// What makes logits, and what reads their gradient, is left to the pass fp8-heads: between the two they are cut
+// (loss_chunks.c). A second run of either changes nothing.
 #include "ir/machine/arch.h"
 #include "ir/base/ints.h"
 #include "ir/shapes.h"
@@ -41,9 +42,11 @@ typedef struct {
     bool whole, backward; // a scale for all of a factor; products of the backward pass, too
     bool weights;         // and of those for the gradients of weights
     bool once;            // a weight has one form for both passes
+    bool heads;           // products of heads, too
     DType gradients;      // what those make of the gradient
     Scaled *made[2];      // by value id: in e4m3, in e5m2
-    Scaled *forms[2];     // with `once`, by value id: the weight of a forward product, in e4m3; transposed before
+    Scaled *forms[2];     // by value id: the weight of a forward product, in e4m3; transposed before
+    Scaled *back[2];      // by value id: the weight of a product of the backward pass; one with tb
     Value **now;          // by value id: what replaces it, or NULL
     Uses uses;            // of the values before the pass, which have ids below
     int n_before;         // this
@@ -209,9 +212,40 @@ static bool of_parameter(const Fp8 *s, const Value *v) {
     return grad;
 }
 
+// The loss of whose logits a value is the only use, through casts; NULL: it is none.
+static const Op *loss_of(const Fp8 *s, const Value *v) {
+    while (v->id < s->n_before && s->uses.count[v->id] == 1) {
+        const Op *o = s->uses.users[v->id][0];
+        if (hd_op_is(o, TRAIT_LOSS)) return o->in[0] == v ? o : NULL;
+        if (o->kind != OP_CAST) return NULL;
+        v = o->out[0];
+    }
+    return NULL;
+}
+
+// A product that makes logits or reads their gradient.
+static bool of_head(const Fp8 *s, const Op *o) {
+    if (loss_of(s, o->out[0])) return true;
+    for (int i = 0; i < 2; i++) {
+        const Value *v = o->in[i];
+        while (v->def && v->def->kind == OP_CAST) v = v->def->in[0];
+        if (v->def && hd_op_is(v->def, TRAIT_LOSS)) return true;
+    }
+    return false;
+}
+
+// Chunks of a loss compute its logits, too, between gradients.
+static bool is_backward(const Fp8 *s, const Op *o) { return hd_has(&o->attrs, A_BWD) && !loss_of(s, o->out[0]); }
+
+// Rows of a chunk are a part of what the forward pass has made.
+static bool is_gradient(const Value *v) {
+    while (v->def && (v->def->kind == OP_SLICE || hd_op_is(v->def, TRAIT_ALIAS))) v = v->def->in[0];
+    return v->def && hd_has(&v->def->attrs, A_BWD);
+}
+
 // A product of the backward pass for the gradient of an activation, at a place.
 static bool of_activations(Fp8 *s, const Op *o) {
-    return o->kind == OP_MATMUL && hd_has(&o->attrs, A_BWD) && !hd_has(&o->attrs, A_SCALED) && listed(s, o) &&
+    return o->kind == OP_MATMUL && is_backward(s, o) && !hd_has(&o->attrs, A_SCALED) && listed(s, o) &&
            !hd_has(&o->attrs, A_TA) && !of_parameter(s, o->out[0]) && !unfit(s, o);
 }
 
@@ -238,9 +272,9 @@ static Scaled quantised(Fp8 *s, Op *at, Value *v, DType d) {
     Scaled *known = v->id < s->n_before ? &s->made[d == TY_E5M2][v->id] : NULL;
     if (known && known->q) return *known;
     Builder b = hd_builder_before(at);
-    const bool gradient = known && v->def && hd_has(&v->def->attrs, A_BWD);
-    if (gradient) b.before = v->def->next;
-    const Scaled made = s->whole ? of_tensor(&b, v, d) : of_rows(&b, v, gradient ? columns_of(s, v) : NULL, d);
+    if (known && v->def && hd_has(&v->def->attrs, A_BWD)) b.before = v->def->next;
+    Value *columns = known && is_gradient(v) ? columns_of(s, v) : NULL;
+    const Scaled made = s->whole ? of_tensor(&b, v, d) : of_rows(&b, v, columns, d);
     if (known) *known = made;
     return made;
 }
@@ -253,24 +287,32 @@ static void serve(Fp8 *s, Op *o, Scaled w, Value **in) {
     Builder b = hd_builder_before(o);
     if (dy.columns != w.scale) dy = of_rows(&b, o->in[0], w.scale, s->gradients); // another weight multiplies it, too
     in[0] = dy.q, in[2] = dy.scale;
-    in[1] = transposed(s, o, w.q);
-    b = hd_builder_before(o);
-    in[3] = constant(&b, 1, hd_type_rows(in[1]->type));
+    Scaled *back = &s->back[hd_has(&o->attrs, A_TB)][o->in[1]->id];
+    if (!back->q) {
+        back->q = transposed(s, o, w.q);
+        b = hd_builder_before(o);
+        back->scale = constant(&b, 1, hd_type_rows(back->q->type));
+    }
+    in[1] = back->q, in[3] = back->scale;
+}
+
+// Both factors along what the product adds over; the second one for all products of a pass once, also those of chunks.
+static void factors(Fp8 *s, Op *o, bool backward, Value **in) {
+    const bool tb = hd_has(&o->attrs, A_TB);
+    Value *w = o->in[1];
+    Scaled own = {0}, *known = w->id >= s->n_before ? &own : backward ? &s->back[tb][w->id] : &s->forms[!tb][w->id];
+    Value *b = known->q || tb ? w : transposed(s, o, w);
+    const Scaled qa = quantised(s, o, o->in[0], backward ? s->gradients : TY_E4M3);
+    if (!known->q) *known = quantised(s, o, b, TY_E4M3);
+    in[0] = qa.q, in[1] = known->q, in[2] = qa.scale, in[3] = known->scale;
 }
 
 static void quantise(Fp8 *s, Op *o) {
-    const bool backward = hd_has(&o->attrs, A_BWD), tb = hd_has(&o->attrs, A_TB);
+    const bool backward = is_backward(s, o);
     const Scaled form = backward ? form_of(s, o) : (Scaled){0};
     Value *in[4];
-    if (form.q) {
-        serve(s, o, form, in);
-    } else {
-        Value *b = tb ? o->in[1] : transposed(s, o, o->in[1]);
-        const Scaled qa = quantised(s, o, o->in[0], backward ? s->gradients : TY_E4M3);
-        const Scaled qb = quantised(s, o, b, TY_E4M3);
-        in[0] = qa.q, in[1] = qb.q, in[2] = qa.scale, in[3] = qb.scale;
-        if (s->once && !backward && o->in[1]->id < s->n_before) s->forms[!tb][o->in[1]->id] = qb;
-    }
+    if (form.q) serve(s, o, form, in);
+    else factors(s, o, backward, in);
     Attrs as = hd_attrs_copy(s->m->cx, &o->attrs);
     hd_set_flag(s->m->cx, &as, A_TB);
     hd_set_flag(s->m->cx, &as, A_SCALED);
@@ -317,7 +359,7 @@ static void weights_gradient(Fp8 *s, Op *o) {
         s->failed = true;
         return;
     }
-    const int dy = o->in[0]->def && hd_has(&o->in[0]->def->attrs, A_BWD) ? 0 : 1;
+    const int dy = is_gradient(o->in[0]) ? 0 : 1;
     Scaled q[2];
     q[dy] = quantised(s, o, o->in[dy], s->gradients), q[!dy] = quantised(s, o, o->in[!dy], TY_E4M3);
     Builder at = hd_builder_before(o);
@@ -354,16 +396,19 @@ static void walk(Fp8 *s, Func *f, Arena *scratch) {
     s->n_before = f->n_values;
     s->uses = hd_uses(f, scratch);
     for (int d = 0; d < 2; d++) s->made[d] = HD_NEWN(scratch, Scaled, f->n_values + 1);
-    for (int t = 0; t < 2 && s->once; t++) s->forms[t] = HD_NEWN(scratch, Scaled, f->n_values + 1);
+    for (int t = 0; t < 2; t++) s->forms[t] = HD_NEWN(scratch, Scaled, f->n_values + 1);
+    for (int t = 0; t < 2; t++) s->back[t] = HD_NEWN(scratch, Scaled, f->n_values + 1);
     s->now = HD_NEWN(scratch, Value *, f->n_values + 1);
     for (Op *o = f->first, *next; o; o = next) {
         next = o->next;
         for (int i = 0; i < o->n_in; i++)
             if (o->in[i]->id < s->n_before && s->now[o->in[i]->id]) o->in[i] = s->now[o->in[i]->id];
         if (!hd_op_is(o, TRAIT_MATMUL)) continue;
-        if (!hd_has(&o->attrs, A_BWD)) {
-            if (listed(s, o) && !hd_has(&o->attrs, A_SCALED)) forward_product(s, o);
-        } else if (s->backward && listed(s, o) && !hd_has(&o->attrs, A_SCALED)) {
+        const bool at_place = (s->backward || !is_backward(s, o)) && listed(s, o) && !hd_has(&o->attrs, A_SCALED);
+        if (!at_place || (!s->heads && of_head(s, o))) continue;
+        if (!is_backward(s, o)) {
+            forward_product(s, o);
+        } else {
             const bool sums_rows = hd_has(&o->attrs, A_TA) && !hd_has(&o->attrs, A_TB) && o->kind == OP_MATMUL;
             if (sums_rows && s->weights) weights_gradient(s, o);
             else if (of_activations(s, o)) quantise(s, o);
@@ -392,7 +437,7 @@ static void mark_model(const Fp8 *s, Arena *scratch) { // what is rounded is ano
     const char *exact = hd_fingerprint(s->m);
     if (!exact) return;
     Out text = hd_out(scratch);
-    hd_printf(&text, "%s with e4m3", exact);
+    hd_printf(&text, "%s with e4m3%s", exact, s->heads ? " in heads" : "");
     add_paths(&text, "in", s->places.paths);
     add_paths(&text, "except", s->except.paths);
     if (s->whole) hd_puts(&text, " by tensors");
@@ -403,12 +448,12 @@ static void mark_model(const Fp8 *s, Arena *scratch) { // what is rounded is ano
                 hd_hash(scratch, text.text, strlen(text.text)));
 }
 
-Change hd_pass_fp8(Module *m, PassCx *cx) {
+static Change change(Module *m, PassCx *cx, bool heads) {
     const Attrs *train = hd_settings(m, "train");
     const char *gradients = hd_word(train, A_FP8_BACKWARD, "");
     Fp8 s = {.m = m, .places = hd_train_places(m, A_FP8, cx->scratch),
              .except = hd_train_places(m, A_EXCEPT, cx->scratch),
-             .whole = !strcmp(hd_word(train, A_FP8_SCALE, "row"), "tensor")};
+             .whole = !strcmp(hd_word(train, A_FP8_SCALE, "row"), "tensor"), .heads = heads};
     if (!s.places.paths) return UNCHANGED;
     s.train = hd_symbol_find(m, "train")->span;
     s.backward = *gradients && hd_dtype_parse(gradients, &s.gradients);
@@ -443,3 +488,6 @@ Change hd_pass_fp8(Module *m, PassCx *cx) {
     if (s.changed) mark_model(&s, cx->scratch);
     return s.changed ? CHANGED : UNCHANGED;
 }
+
+Change hd_pass_fp8(Module *m, PassCx *cx) { return change(m, cx, false); }
+Change hd_pass_fp8_heads(Module *m, PassCx *cx) { return change(m, cx, true); }

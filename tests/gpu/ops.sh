@@ -7,6 +7,6 @@ build=$(realpath "${1:-build}")
 bad=0
 for d in f32 bf16 f16; do
   echo "== $d"
-  timeout 280 "$build/bin/numeric_ops" --target=cuda --arch="${ARCH:-sm_90}" --dtypes=$d || bad=1
+  timeout 280 "$build/bin/numeric_ops" --target=cuda --arch="${ARCH:-sm_90}" --device --dtypes=$d || bad=1
 done
 exit $bad

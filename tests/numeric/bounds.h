@@ -5,6 +5,12 @@
 #include "tests/numeric/harness.h"
 #include <string.h>
 
+// A product of e4m3 or e5m2 on a device. Its tensor cores add products to a running sum in 14 bits, from the first bit
+// of the largest of them on, and cut off what is below. A cut is less than 2^-13 of what is largest, and cuts have
+// either sign: a sum is off by some 2^-13 of the sum of the magnitudes at most. Measured on an H200 in all cases: 0.8
+// of that. The host and the emulator add in f32.
+#define FP8_SUM 0x1p-13
+
 typedef enum { ANY, ATTENTION, RANDOM } BoundOps;
 typedef struct { DType dtype; BoundOps ops; const char *target; double relative, of_row, of_largest, absolute; } Bound;
 
@@ -37,7 +43,7 @@ static inline double largest_of(const double *x, int64_t n) {
 }
 
 // By how much each element of a result may be off.
-static inline const double *allowed_errors(Arena *a, const Bound *b, const Func *f, Tensor want) {
+static inline double *allowed_errors(Arena *a, const Bound *b, const Func *f, Tensor want) {
     const int64_t n = hd_type_count(want.type), row = b->of_row > 0 ? hd_attention_shape(attention_in(f)).size : n;
     const double largest = largest_of(want.data, n);
     double *allowed = HD_NEWN(a, double, n + 1);

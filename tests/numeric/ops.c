@@ -5,7 +5,8 @@
 // beforehand elsewhere, --load=FILE.so there, with the same other options.
 //   numeric_ops [--build=FILE.so|--load=FILE.so] [--target=host|cuda] [--arch=sm_90] [--dtypes=f32,bf16,f16,f64]
 //   [--pipeline=TEXT] [--plan=FILE.hir] [--keep=FILE] [--coverage] [--part] [--verbose] [--random=FIRST,COUNT]
-//   [CASE...]
+//   [--device] [CASE...]
+// --device: the cuda target is a GPU and not the emulator, whose sums of FP8 products are exact to f32 (bounds.h).
 // --part: of the cases a part that has its turn (tests/unit/part.h).
 // --random: functions of random ops with these seeds instead of the cases; --dtypes then names one dtype.
 #include "codegen/build.h"
@@ -24,7 +25,7 @@
 
 typedef struct {
     const char *target, *arch, *dtypes, *pipeline, *plan, *keep, *build, *load;
-    bool coverage, part, verbose;
+    bool coverage, part, verbose, device;
     int first, count; // seeds of random functions, instead of the cases
     int n_only;
     char **only;
@@ -225,9 +226,12 @@ static bool get_tensor(OpProgram *r, int64_t offset, Tensor t) {
     return true;
 }
 
-static void compare(OpProgram *r, const Func *f, const char *what, int64_t offset, Tensor want) {
+// `magnitudes`: what each element adds up without signs, in tensor cores that multiply FP8; NULL: it is no such sum.
+static void compare(OpProgram *r, const Func *f, const char *what, int64_t offset, Tensor want,
+                    const double *magnitudes) {
     const Bound bound = bound_of(want.type->dtype, f, r->opt->target);
-    const double *allowed = allowed_errors(r->t->arena, &bound, f, want);
+    double *allowed = allowed_errors(r->t->arena, &bound, f, want);
+    for (int64_t i = 0; magnitudes && i < hd_type_count(want.type); i++) allowed[i] += FP8_SUM * fabs(magnitudes[i]);
     const Tensor got = hd_tensor(r->t->arena, want.type);
     if (!get_tensor(r, offset, got)) return;
     double worst = 0;
@@ -281,6 +285,34 @@ static Func *reference_of(OpProgram *r, const Func *f, const HdFunc *hf, Tensor 
     return copy;
 }
 
+// The product of FP8 factors that a value is; NULL: it is none.
+static const Op *fp8_product(const Value *v) {
+    const Op *o = v->def;
+    while (o && hd_op_is(o, TRAIT_ALIAS)) o = o->in[0]->def;
+    return o && hd_has(&o->attrs, A_SCALED) ? o : NULL;
+}
+
+static Value *without_signs(Builder *b, Value *v) {
+    Attrs wide = {0}, back = {0};
+    hd_set_word(b->f->module->cx, &wide, A_OUT, "f32");
+    hd_set_word(b->f->module->cx, &back, A_OUT, hd_dtype_text(v->type->dtype));
+    Value *x = hd_build1(b, OP_ABS, hd_build1(b, OP_CAST, v, NULL, &wide, NULL), NULL, NULL, NULL);
+    return hd_build1(b, OP_CAST, x, NULL, &back, NULL);
+}
+
+// The results of f, where those that are FP8 products are sums of magnitudes.
+static const char *magnitudes_of(OpProgram *r, const Func *f, const Tensor *in, Tensor *out) {
+    Func *copy = hd_func_clone(r->m, f, hd_free_name(r->m, f->name));
+    for (Op *o = copy->first; o; o = o->next) {
+        Builder b = hd_builder_before(o);
+        for (int i = 0; i < 2 && hd_has(&o->attrs, A_SCALED); i++) o->in[i] = without_signs(&b, o->in[i]);
+    }
+    hd_renumber(copy);
+    const char *wrong = hd_eval(hd_eval_new(r->m, EVAL_ROUNDED, r->t->arena), copy, in, out);
+    hd_func_remove(r->m, copy);
+    return wrong;
+}
+
 static void run_case(OpProgram *r, const Func *f) {
     Arena *keep = r->t->arena, *a = r->t->arena = hd_arena_new();
     Eval *e = hd_eval_new(r->m, EVAL_ROUNDED, a);
@@ -310,13 +342,19 @@ static void run_case(OpProgram *r, const Func *f) {
     Func *reference = ok ? reference_of(r, f, hf, in) : NULL;
     const char *wrong = ok ? hd_eval(e, reference, in, out) : NULL;
     if (reference) hd_func_remove(r->m, reference);
+    const Op *ret = hd_return(f);
+    bool sums = false;
+    Tensor sizes[HD_MAX_IN];
+    for (int i = 0; ok && !wrong && r->opt->device && i < ret->n_in; i++) sums |= fp8_product(ret->in[i]) != NULL;
+    if (sums) wrong = magnitudes_of(r, f, in, sizes);
     if (wrong) fail(r->t, "evaluator: %s", wrong);
     else if (ok) {
         for (int i = 0; i < hf->n_results; i++)
-            compare(r, f, hd_sprintf(a, "result %d", i), hf->results[i].offset, out[i]);
+            compare(r, f, hd_sprintf(a, "result %d", i), hf->results[i].offset, out[i],
+                    sums && fp8_product(ret->in[i]) ? sizes[i].data : NULL);
         for (const Symbol *s = r->m->symbols; storage && s; s = s->next)
             if (s->kind == SYM_BUFFER && !hd_has(&s->attrs, A_TRANSIENT))
-                compare(r, f, s->name, s->place.offset, hd_eval_storage(e, s->name));
+                compare(r, f, s->name, s->place.offset, hd_eval_storage(e, s->name), NULL);
     }
     hd_arena_free(a);
     r->t->arena = keep;
@@ -460,6 +498,7 @@ int main(int argc, char **argv) {
         else if (!strcmp(argv[i], "--coverage")) opt.coverage = true;
         else if (!strcmp(argv[i], "--part")) opt.part = true;
         else if (!strcmp(argv[i], "--verbose")) opt.verbose = true;
+        else if (!strcmp(argv[i], "--device")) opt.device = true;
         else {
             opt.only = argv + i;
             opt.n_only = argc - i;

@@ -25,7 +25,8 @@ MODEL = {"vocab": 48, "layers": 3, "heads": 2, "kv_heads": 1, "dim": 32, "hidden
          "train.precision.gather": "fp8", "schedule.fsdp": "zero3", "schedule.mesh.shard": 2}
 TREE = {"train.reduce": "tree", "schedule.mesh.shard": 4, "train.accumulate": 2}
 ONCE = {"train.precision.fp8.backward": "e4m3", "train.precision.fp8.weights": "once",
-        "train.precision.fp8.weight_grads": "fp8"}
+        "train.precision.fp8.weight_grads": "fp8", "train.precision.fp8": "Block,Llama.head",
+        "train.loss_chunks": 2, "train.batch": 4}
 # One digest each: the first is what the others are compared with.
 FEW = [
     ("a tree", TREE, [{"schedule.graph": "unit", "schedule.recompute": "Block"},
@@ -138,7 +139,7 @@ ONCE_MUTANTS = {
 def plans(bench):
     """Gathers in one byte are those of windows that only quantize: of the forward pass, but for its ends. Where both
     passes read one form they are of all windows, but for that of the first unit in the forward pass."""
-    for sets, count in (({}, 4), (ONCE, 16), ({"train.precision.gather": "compute"}, 0),
+    for sets, count in (({}, 4), (ONCE, 18), ({"train.precision.gather": "compute"}, 0),
                         ({"schedule.fsdp": "zero1"}, 0)):
         _, text = bench.plan(sets)
         micro = text[text.index("func @micro_only("):]

@@ -1,6 +1,6 @@
 // What the pass `fp8` makes of products and their gradients, against the products in f64: with a weight in one form for
-// both passes, and in one for each. A result is as far off as factors of e4m3 are. In mutants of the module an op reads
-// no scale, or that of other rows or of another factor: they are further off.
+// both passes, in one for each, and in the chunks of a loss. A result is as far off as factors of e4m3 are. In mutants
+// of the module an op reads no scale, or that of other rows or of another factor: they are further off.
 #include "ir/eval/eval.h"
 #include "ir/shapes.h"
 #include "passes/manager/manager.h"
@@ -8,23 +8,23 @@
 #include "tests/unit/module.h"
 #include <math.h>
 
-enum { RESULTS = 10 };
+enum { MOST = 10 }; // results
 // A factor of e4m3 is off by 2^-4 at most and by some 0.026 in the root mean square. A product has two, and in a
 // gradient of a weight one of them is rounded twice: 0.026 sqrt(3).
 static const double most = 0.05;
 
 typedef struct { Ctx *cx; Arena *a; Module *m; Func *f; } Program;
+typedef struct { const char *file, *pipeline; bool once; } Case;
 
-static Program program(const char *weights) { // NULL: as it is, without the pass
+static Program program(const Case *c, bool passes) {
     Program p = {.cx = hd_ctx_new(), .a = hd_arena_new()};
-    p.m = test_module(p.cx, "fp8.hir");
+    p.m = test_module(p.cx, c->file);
     p.f = hd_func_find(p.m, "micro");
     Pipeline pipeline = {0};
     const ManagerOptions options = hd_manager_defaults();
     Attrs *train = &hd_symbol_find(p.m, "train")->attrs;
-    if (weights && !strcmp(weights, "each")) hd_unset(train, A_FP8_WEIGHTS);
-    if (weights)
-        CHECK(hd_pipeline_parse(p.cx, "fp8,simplify,cse,dce", &pipeline) && hd_manager_run(p.m, &pipeline, &options));
+    if (!c->once) hd_unset(train, A_FP8_WEIGHTS);
+    if (passes) CHECK(hd_pipeline_parse(p.cx, c->pipeline, &pipeline) && hd_manager_run(p.m, &pipeline, &options));
     return p;
 }
 
@@ -33,15 +33,16 @@ static void end(Program *p) {
     hd_ctx_free(p->cx);
 }
 
-// Rows of very different sizes, and columns of others.
-static void fill(Tensor t, int argument) {
+// Rows of very different sizes, and columns of others; of an argument s all are small, so that logits are.
+static void fill(Tensor t, int argument, bool small) {
     const int64_t n = hd_type_cols(t.type);
     for (int64_t i = 0, count = hd_type_count(t.type); i < count; i++) {
-        const double row = exp(0.9 * sin(1.7 * (double)(i / n) + argument));
+        const double row = exp(0.9 * sin(1.7 * (double)(i / n) + argument)) / (small ? 32 : 1);
         const double column = exp(0.4 * cos(0.9 * (double)(i % n)));
         uint64_t noise = ((uint64_t)i * 8 + (uint64_t)argument + 1) * 0x9e3779b97f4a7c15u;
         noise = (noise ^ noise >> 30) * 0xbf58476d1ce4e5b9u;
-        t.data[i] = hd_round(TY_BF16, row * column * ((double)(noise >> 32) * 0x1p-31 - 1));
+        t.data[i] = t.type->dtype == TY_I32 ? (double)(noise >> 32 & 15)
+                                            : hd_round(TY_BF16, row * column * ((double)(noise >> 32) * 0x1p-31 - 1));
     }
 }
 
@@ -49,16 +50,16 @@ static void run(const Program *p, EvalMode mode, Tensor *out) {
     Tensor in[8];
     for (int i = 0; i < p->f->n_args; i++) {
         in[i] = hd_tensor(p->a, p->f->args[i]->type);
-        fill(in[i], i);
+        fill(in[i], i, p->f->args[i]->name[0] == 's');
     }
     const char *wrong = hd_eval(hd_eval_new(p->m, mode, p->a), p->f, in, out);
     CHECK_TEXT(wrong ? wrong : "", "");
 }
 
 // The largest error of a result, in the root mean square, as a share of it.
-static double error(const Tensor *got, const Tensor *want) {
+static double error(const Func *f, const Tensor *got, const Tensor *want) {
     double largest = 0;
-    for (int k = 0; k < RESULTS; k++) {
+    for (int k = 0; k < hd_return(f)->n_in; k++) {
         double off = 0, all = 0;
         for (int64_t i = 0; i < hd_type_count(want[k].type); i++) {
             off += (got[k].data[i] - want[k].data[i]) * (got[k].data[i] - want[k].data[i]);
@@ -70,9 +71,9 @@ static double error(const Tensor *got, const Tensor *want) {
 }
 
 static double error_of(const Program *p, const Tensor *want) {
-    Tensor got[RESULTS];
+    Tensor got[MOST];
     run(p, EVAL_ROUNDED, got);
-    return error(got, want);
+    return error(p->f, got, want);
 }
 
 static bool is_scale(const Value *v) {
@@ -108,25 +109,29 @@ static int mutants_of(Program *p, Op *o, int i, const Tensor *want, int *missed)
     return n;
 }
 
-static int mutants(const char *weights) {
-    Program p = program(weights), exact = program(NULL);
-    Tensor want[RESULTS];
+static int mutants(Case c) {
+    Program p = program(&c, true), exact = program(&c, false);
+    Tensor want[MOST];
     int n = 0, missed = 0;
     run(&exact, EVAL_EXACT, want);
     const double e = error_of(&p, want);
-    printf("weights = %s: off by %.4f\n", weights, e);
+    printf("%s, %s: off by %.4f\n", c.file, c.once ? "once" : "each", e);
     CHECK(e < most && e > most / 4);
     for (Op *o = p.f->first; o; o = o->next)
         for (int i = 0; i < o->n_in && o->kind != OP_RETURN; i++)
             if (is_scale(o->in[i])) n += mutants_of(&p, o, i, want, &missed);
     CHECK_INT(missed, 0);
-    printf("%d mutants of %s, %d missed\n", n, weights, missed);
+    printf("%d mutants, %d missed\n", n, missed);
     end(&exact);
     end(&p);
     return n;
 }
 
-TEST(one_form) { CHECK(mutants("once") > 60); }
-TEST(a_form_for_each) { CHECK(mutants("each") > 35); }
+static const char passes[] = "fp8,simplify,cse,dce", chunks[] = "fp8,loss-chunks,fp8-heads,cse,dce";
+
+TEST(one_form) { CHECK(mutants((Case){"fp8.hir", passes, true}) > 60); }
+TEST(a_form_for_each) { CHECK(mutants((Case){"fp8.hir", passes, false}) > 35); }
+TEST(chunks_in_one_form) { CHECK(mutants((Case){"fp8_head.hir", chunks, true}) > 30); }
+TEST(chunks_in_a_form_for_each) { CHECK(mutants((Case){"fp8_head.hir", chunks, false}) > 30); }
 
 int main(int argc, char **argv) { return run_tests(argc, argv); }
