@@ -2,13 +2,15 @@
 # A C compiler for the programs of tests that are about what is around generated code: tests/quick_cc.sh ARGUMENTS of
 # cc. The text on standard input is compiled by tcc, which takes a tenth of the time of cc -O0, and linked by cc. The
 # bits are those of -O3, as `rule` proves, whose programs have both. tcc knows neither OpenMP, so that loops run on one
-# thread, nor sanitizers: text for the thread sanitizer and for shared libraries is cc's, as all is where there is no
-# tcc.
+# thread, nor sanitizers: text that they shall check is cc's, as that of shared libraries is and all where there is no
+# tcc. With -fno-sanitize=undefined they need not check it.
 here= text=
 for a; do
   case $a in
     -) text=1 ;;
-    -fsanitize=thread | -shared) here=1 ;;
+    -fsanitize=thread | -shared) here=always ;;
+    -fsanitize=*) here=${here:-checked} ;;
+    -fno-sanitize=undefined) [ "$here" = always ] || here= ;;
   esac
 done
 if [ -n "$here" ] || [ -z "$text" ] || ! command -v tcc >/dev/null; then exec cc "$@" -O0; fi
