@@ -314,8 +314,9 @@ static const char *spread_ssd(const Spread *s) {
     int want[8];
     const int rates = heads ? split(0) : LAYOUT_WHOLE, group = shared ? LAYOUT_WHOLE : at;
     const int each[] = {at, at, rates, group, group, rates};
-    for (int i = 0; i < s->o->n_in; i++) want[i] = i < x ? at : each[i - x];
-    if (h.documents) want[s->o->n_in - 1] = heads ? LAYOUT_WHOLE : at;
+    const int n = s->o->n_in - h.documents;
+    for (int i = 0; i < n; i++) want[i] = i < x ? at : each[i - x];
+    if (h.documents) want[n] = heads ? LAYOUT_WHOLE : at;
     for (int i = 0; i < s->o->n_in; i++)
         if (s->in[i] != want[i])
             return say(s, i, "x has another layout: all operands of ssd are split by heads, or none");
