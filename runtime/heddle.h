@@ -523,8 +523,8 @@ typedef struct { const float *at; int64_t step; } HdLine;
 // state i.
 typedef void HdLineUpdate(int stage, int64_t n, const float *scalars, float decay, const HdLine *in, float *const *out);
 void hd_host_update_lines(HdExec *x, const HdLines *t, HdLineUpdate *update, float decay, float lr_scale,
-                          const float *grad, float *master, float *const *states, int64_t count, void *compute,
-                          HdDtype compute_dtype, const float *scalars, void *space);
+                          const float *grad, float *master, float *const *states, void *compute, HdDtype compute_dtype,
+                          const float *scalars, void *space);
 // Makes this rank's matrices orthogonal, in place. d: its part of the bucket; space: the workspace.
 void hd_host_orthogonalize(HdExec *x, const HdTurn *t, float *d, void *space);
 // one a block, as hd_host_grad_norm adds

@@ -338,11 +338,11 @@ static void put_lines(Emit *e, const Op *o, const char *states) {
     const Symbol *master = hd_named(o, A_MASTER_WEIGHTS), *weights = hd_named(o, A_WEIGHTS);
     const double decay = hd_int(&o->attrs, A_DECAYED, 0) ? hd_float(&o->attrs, A_WEIGHT_DECAY, 0) : 0;
     if (!hd_type_count(master->type)) return;
-    hd_emit_line(e, o, "hd_host_update_lines(x, %s, %s, %s, %s, %s, %s, (float *[]){%s}, %lld, %s, %s, %s, %s);",
+    hd_emit_line(e, o, "hd_host_update_lines(x, %s, %s, %s, %s, %s, %s, (float *[]){%s}, %s, %s, %s, %s);",
                  hd_emit_lined(e, o, ""), update_name(e, hd_update_kernel(o)), hd_emit_number(e->a, decay, false),
                  hd_emit_number(e->a, hd_float(&o->attrs, A_LR_SCALE, 1), false),
                  f32(e, at(e, hd_emit_buffer(e, o, hd_word(&o->attrs, A_GRADIENT, ""), 0))),
-                 f32(e, at(e, hd_emit_buffer(e, o, master->name, 0))), states, ll(hd_type_count(master->type)),
+                 f32(e, at(e, hd_emit_buffer(e, o, master->name, 0))), states,
                  weights ? at(e, hd_emit_buffer(e, o, weights->name, 0)) : "NULL",
                  hd_emit_dtype(weights ? weights->type->dtype : TY_F32), f32(e, in(e, o, 0)),
                  at(e, hd_emit_workspace(e, o)));

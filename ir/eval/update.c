@@ -313,6 +313,7 @@ static void update_lined(Updating *u, const Lined *l) {
     }
     for (int64_t i = l->at; i < l->at + n; i++) {
         u->part[0].data[i] = u->turned[i - l->at];
+        if (u->weights) u->compute.data[i] = rounded(u, u->compute.type->dtype, u->part[0].data[i]);
         for (int s = 0; s + 1 < u->n_parts; s++)
             *state_at(u, s, i) = fresh[s][number_in(u, hd_state_per(u->k, s), i)];
     }
@@ -320,14 +321,11 @@ static void update_lined(Updating *u, const Lined *l) {
 
 static void update_lines(Updating *u) {
     const Mesh mesh = hd_mesh(u->e->module);
-    const int64_t rank = hd_mesh_number(&mesh, hd_axes(&hd_named(u->o, A_MASTER_WEIGHTS)->attrs, A_SPLIT), u->e->rank),
-                  n = hd_type_count(u->part[0].type);
+    const int64_t rank = hd_mesh_number(&mesh, hd_axes(&hd_named(u->o, A_MASTER_WEIGHTS)->attrs, A_SPLIT), u->e->rank);
     const Lines x = hd_lined(u->o, u->e->arena);
-    u->turned = HD_NEWN(u->e->arena, double, n + 1);
+    u->turned = HD_NEWN(u->e->arena, double, hd_type_count(u->part[0].type) + 1);
     for (int i = 0; i < x.n; i++)
         if (x.list[i].rank == rank) update_lined(u, &x.list[i]);
-    for (int64_t i = 0; u->weights && i < n; i++)
-        u->compute.data[i] = rounded(u, u->compute.type->dtype, u->part[0].data[i]);
 }
 
 const char *hd_eval_update(Eval *e, const Op *o, const Tensor *in, Tensor *out HD_UNUSED) {

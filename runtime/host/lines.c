@@ -111,7 +111,7 @@ static void states(const Lined *x) {
 }
 
 void hd_host_update_lines(HdExec *x, const HdLines *t, HdLineUpdate *update, float decay, float lr_scale,
-                          const float *grad, float *master, float *const *state, int64_t count, void *compute,
+                          const float *grad, float *master, float *const *state, void *compute,
                           HdDtype compute_dtype, const float *scalars, void *space) {
     const int rank = hd_group_number(x->program, t->split, x->world->rank);
     for (int i = 0; i < t->n; i++) {
@@ -121,6 +121,7 @@ void hd_host_update_lines(HdExec *x, const HdLines *t, HdLineUpdate *update, flo
         for (int k = 0; k < t->n_means; k++) means(&l, k);
         elements(&l);
         states(&l);
+        const int64_t at = l.l->at, n = l.l->rows * l.l->cols;
+        if (compute && compute != (void *)master) hd_store_f32(compute_dtype, master + at, n, compute, at);
     }
-    if (compute && compute != (void *)master) hd_store_f32(compute_dtype, master, count, compute, 0);
 }
