@@ -137,6 +137,9 @@ int hd_program_states(Emit *e);  // likewise, the names of the optimizers' state
 
 // --- the program around the functions (program.c)
 // The step of a kind as the field `name` of the program; its tables go to e->c.
+void hd_emit_dims(Out *o, const Type *t); // of a table: their number, and each
+int hd_program_inputs(Emit *e);          // inputs.c: of the loss; their number
+void hd_program_calls(Emit *e, Out *fields);
 void hd_program_step(Emit *e, KindId kind, const char *name, Out *field);
 void hd_program_functions(Emit *e); // into e->body
 void hd_program_tables(Emit *e);    // into e->c

@@ -5,11 +5,10 @@
 #include "ir/machine/cost.h"
 #include "ir/machine/device_model.h"
 #include "ir/layout.h"
-#include "ir/inputs.h"
 #include "ir/base/ints.h"
 #include <ctype.h>
 
-static void put_dims(Out *o, const Type *t) {
+void hd_emit_dims(Out *o, const Type *t) {
     hd_printf(o, "%d, {", t ? t->rank : 0);
     for (int i = 0; t && i < t->rank; i++) hd_printf(o, "%s%lld", i ? ", " : "", ll(t->dim[i]));
     hd_puts(o, t && t->rank ? "}" : "0}");
@@ -166,7 +165,7 @@ void hd_program_tables(Emit *e) {
 
 static void put_tensor(Emit *e, const char *name, const Value *v) {
     hd_printf(e->c, "    {%s, %s, ", hd_emit_quoted(e, name), hd_emit_dtype(v->type->dtype));
-    put_dims(e->c, v->type);
+    hd_emit_dims(e->c, v->type);
     hd_printf(e->c, ", %lld},\n", ll(hd_emit_value(e, v)));
 }
 
@@ -298,7 +297,7 @@ static void put_param(Emit *e, const Symbol *p) {
     if (!strcmp(init, "orthogonal") && p->type->rank != 2)
         hd_emit_error(e, p->span, "parameter @%s: init orthogonal is for a matrix", p->name);
     hd_printf(e->c, "    {%s, ", hd_emit_quoted(e, p->name));
-    put_dims(e->c, p->type);
+    hd_emit_dims(e->c, p->type);
     hd_printf(e->c, ", %lld, %s, %s, %d, %lld},\n", ll(hd_type_count(p->type)), text,
               hd_emit_number(e->a, hd_float(&p->attrs, A_STD, 0), true), hd_emit_index(e, SYM_BUCKET, bucket),
               ll(hd_int(&p->attrs, A_OFFSET, 0)));
@@ -402,26 +401,6 @@ static void put_bounds(Emit *e) {
     if (wanted) hd_printf(e->c, "    .bound_wanted = %lld, .bound_of_all = %lld,\n", ll(wanted), ll(bound_of_all(e)));
 }
 
-// The arguments of a step's functions, which all have the same.
-static int put_inputs(Emit *e) {
-    const Symbol *train = hd_step(e->m, KIND_TRAIN);
-    const Func *f = NULL, *next;
-    int64_t times;
-    for (int i = 0; (!f || !f->n_args) && (next = hd_segment(e->m, train, i, &times)); i++) f = next;
-    const char *unfed = train ? hd_unfed(e->a, e->cx, f, setting_int(e, A_BATCH, 0)) : NULL;
-    if (unfed) hd_warning(e->cx, f ? f->span : train->span, "no run can feed this program: %s", unfed);
-    if (!f || !f->n_args) return 0;
-    hd_puts(e->c, "static const HdInput inputs[] = { // name, type, the argument that it follows, bound, ignored\n");
-    for (int i = 0; i < f->n_args; i++) {
-        const Input s = hd_input(e->m, f, i);
-        hd_printf(e->c, "    {%s, %s, ", hd_emit_quoted(e, f->args[i]->name), hd_emit_dtype(f->args[i]->type->dtype));
-        put_dims(e->c, f->args[i]->type);
-        hd_printf(e->c, ", %d, %lld, %lld},\n", s.next, ll(s.below), ll(s.also));
-    }
-    hd_puts(e->c, "};\n\n");
-    return f->n_args;
-}
-
 static int64_t sharing(Emit *e) { // ranks that share the work of a micro-batch
     Axes over = 0;
     for (const Symbol *s = e->m->symbols; s; s = s->next)
@@ -435,6 +414,7 @@ static void put_steps(Emit *e, Out *fields) {
     hd_program_step(e, KIND_EVAL, "eval_step", fields);
     if (hd_step(e->m, KIND_LOGITS)) hd_program_step(e, KIND_LOGITS, "logits_step", fields);
     if (hd_step(e->m, KIND_DECODE)) hd_program_step(e, KIND_DECODE, "decode_step", fields);
+    hd_program_calls(e, fields);
     hd_program_guarded(e, fields);
     hd_program_indexed(e, fields);
 }
@@ -444,7 +424,7 @@ static void put_program(Emit *e, int n_params, int n_lines, int n_buckets, int n
     const Symbol *train = hd_symbol_find(e->m, "train");
     Out *o = e->c;
     const int64_t micro = setting_int(e, A_MICRO, 1);
-    const int n_inputs = put_inputs(e);
+    const int n_inputs = hd_program_inputs(e);
     Out steps = hd_out(e->a);
     put_steps(e, &steps);
     hd_puts(o, "static const HdProgram program = {\n");

@@ -168,7 +168,7 @@ static bool lower(Front *f, Node *const *sets, int n_sets) {
     hd_settings_emit(f);
     hd_facts_emit(f);
     hd_hub_emit(f);
-    return hd_lower_logits(f);
+    return hd_lower_logits(f) && hd_lower_calls(f);
 }
 
 // --- settings that are text

@@ -1,4 +1,5 @@
-// See inputs.h. Bounds stand in config @model: `vocab`, or a list `bounds` where arguments differ.
+// See inputs.h. Bounds stand in config @model: `vocab`, or a list `bounds` where arguments differ; a function of kind
+// call has its own.
 #include "ir/inputs.h"
 #include "ir/base/ints.h"
 #include <string.h>
@@ -29,7 +30,7 @@ Input hd_input(const Module *m, const Func *f, int arg) {
     const bool next = after && (f->n_args == 2 || !strcmp(f->args[arg]->name, "targets"));
     Input s = {.next = next ? tokens : -1};
     if (type_of(f, arg)->dtype != TY_I32) return s;
-    const Attrs *facts = facts_of(m);
+    const Attrs *facts = hd_kind(&f->attrs) == KIND_CALL ? &f->attrs : facts_of(m);
     s.below = listed(facts, A_BOUNDS, arg, hd_int(facts, A_VOCAB, 0));
     s.also = listed(facts, A_IGNORED, arg, 0);
     return s;

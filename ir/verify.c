@@ -214,7 +214,7 @@ static void check_step(const Module *m, const Symbol *step) {
     Ctx *cx = m->cx;
     const Attr *segments = hd_attr(&step->attrs, A_SEGMENTS), *times = hd_attr(&step->attrs, A_TIMES);
     if (!hd_has(&step->attrs, A_KIND) || !hd_kind_fits(&step->attrs, "step"))
-        hd_error(cx, step->span, "step @%s needs a kind: train, eval, logits or decode", step->name);
+        hd_error(cx, step->span, "step @%s needs a kind: train, eval, logits, decode or call", step->name);
     else if (hd_step(m, hd_kind(&step->attrs)) != step)
         hd_error(cx, step->span, "step @%s is of kind %s, as @%s is, and only one step can be", step->name,
                  hd_word(&step->attrs, A_KIND, ""), hd_step(m, hd_kind(&step->attrs))->name);
@@ -229,6 +229,10 @@ static void check_step(const Module *m, const Symbol *step) {
             hd_error(cx, step->span, "step @%s runs @%s %lld times; once is the least, %d times the most", step->name,
                      segments->strs[i], (long long)times->ints[i], MOST_TIMES);
     }
+    const Attr *names = hd_attr(&step->attrs, A_FUNCTIONS);
+    if ((names ? names->n : 0) != (hd_kind(&step->attrs) == KIND_CALL && segments ? segments->n : 0))
+        hd_error(cx, step->span, "step @%s has names of %d functions: one of kind call has one a segment, and others "
+                 "have none", step->name, names ? names->n : 0);
     check_state(m, step, A_LOSS, TY_F32, 1);
     check_state(m, step, A_RESULTS, TY_F32, 1);
     check_results(m, step);

@@ -247,6 +247,12 @@ typedef struct { // a schedule of learning rates
 enum { HD_LR_CONSTANT, HD_LR_LINEAR, HD_LR_COSINE, HD_LR_WSD, HD_LR_INVERSE_SQRT, HD_LR_POINTS };
 enum { HD_FALL_LINEAR, HD_FALL_COSINE, HD_FALL_SQRT };
 
+typedef struct { // a function of the model that --run names
+    const char *name;
+    int n_inputs;
+    const HdInput *inputs;
+} HdCall;
+
 typedef struct HdBackend HdBackend;
 typedef struct {
     const char *model, *source, *target, *arch; // "GPT2", "gpt2.hd", "cuda", "sm_90"
@@ -291,6 +297,8 @@ typedef struct {
     // of one function: a token i32[1, 1] of the first input and its position i32[1, 1], below seq, to f32[1, 1, vocab];
     // it keeps what the tokens after it read of this one
     HdStep decode_step;
+    HdStep call_step; // functions of the model that run one at a time, each on a row of its own inputs: segment i is
+    const HdCall *calls; // calls[i]
     int n_funcs;
     const HdFunc *funcs; // else, one with arguments takes a micro-batch of all inputs, in their order
     const HdBackend *backend;

@@ -57,4 +57,5 @@ const char hd_prelude[] =
     "  sequence = off;\n"
     "  experts gather { bound = auto; }\n"
     "  logits = off;\n"
+    "  functions = none;\n"
     "}\n";

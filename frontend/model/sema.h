@@ -223,6 +223,7 @@ Val hd_lower_argument(Front *f, const Node *formal, const char *of);
 Val hd_lower_call(Front *f, const Node *fn, const Val *args); // a function of a file
 Val hd_lower_call_of_model(Front *f, const Node *fn, const Val *args); // a function of the model itself
 bool hd_lower_logits(Front *f); // logits.c: @logits, where the schedule asks for it
+bool hd_lower_calls(Front *f);  // calls.c: those of schedule.functions
 bool hd_settings_optimizer(Front *f); // whether it takes what was set
 bool hd_optimizer_takes(const Front *f, const char *setting);
 bool hd_lower_optimizer(Front *f); // optimizers.c: the kernel of train.optimizer
@@ -287,6 +288,7 @@ void hd_builtin_names(Front *f, Names *names);
 
 // --- facts.c, hub.c
 void hd_facts_emit(Front *f); // config @model, once @loss is there
+void hd_facts_bounds(Front *f); // of the arguments of f->func, a function that a program runs by name
 void hd_hub_emit(Front *f);   // ... and config.json of Hugging Face, where the model has `fn huggingface()`
 
 // --- settings.c, paths.c: train and schedule

@@ -52,6 +52,20 @@ static Lookups lookups_of(Front *f, const Value *arg) {
     return x;
 }
 
+void hd_facts_bounds(Front *f) { // lookups alone: its numbers are of no vocabulary that it shares with the loss
+    const Func *call = f->func;
+    int64_t *bounds = HD_NEWN(f->scratch, int64_t, call->n_args), *ignored = HD_NEWN(f->scratch, int64_t, call->n_args);
+    bool ignores = false;
+    for (int i = 0; i < call->n_args; i++) {
+        if (call->args[i]->type->dtype != TY_I32) continue;
+        const Lookups x = lookups_of(f, call->args[i]);
+        bounds[i] = x.bound, ignored[i] = x.ignored;
+        ignores |= x.ignored != 0;
+    }
+    hd_set_ints(f->cx, &f->func->attrs, A_BOUNDS, call->n_args, bounds);
+    if (ignores) hd_set_ints(f->cx, &f->func->attrs, A_IGNORED, call->n_args, ignored);
+}
+
 // `vocab` bounds all integers. Where it is not the bound of each, `bounds` has one an argument.
 static void emit_bounds(Front *f, Attrs *attrs) {
     const Func *loss = f->func;

@@ -226,13 +226,15 @@ static bool read_paths(Front *f, const SettingRow *row, const Node *values, bool
     return true;
 }
 
-// Names of parameters and modules as written: what they name is not known yet (frozen.c).
+// Names of parameters and modules, or functions, as written: what they name is not known yet (frozen.c, calls.c).
 static bool read_named(Front *f, const SettingRow *row, const Node *values, bool more, Setting *s) {
     if (!more) s->paths = (Paths){0};
     for (int k = 0; k < values->n; k++) {
         const Node *n = values->kids[k];
         if (!hd_pattern(f, n))
-            return hd_setting_wrong(f, row, n, "names of parameters or modules, such as wte or \"*.bias\"");
+            return hd_setting_wrong(f, row, n, row->attr == A_FUNCTIONS
+                                                   ? "names of functions of the model, such as hidden, score"
+                                                   : "names of parameters or modules, such as wte or \"*.bias\"");
         if (n->kind != N_NAME || strcmp(n->name, "none") != 0) hd_push(f->arena, &s->paths, n);
     }
     return true;

@@ -127,7 +127,7 @@ static void declare_numbers(Fsdp *s, Symbol *step, bool levels) {
     if (each) hd_set_words(cx, &step->attrs, A_LEVELS, s->numbers.n * each, at);
 }
 
-static void declare_step(Fsdp *s, KindId kind, const char *name, int n, const char *const *segments,
+static Symbol *declare_step(Fsdp *s, KindId kind, const char *name, int n, const char *const *segments,
                          const int64_t *times) {
     Ctx *cx = s->m->cx;
     Symbol *y = hd_symbol_add(s->m, SYM_STEP, hd_free_name(s->m, name), NULL);
@@ -136,7 +136,7 @@ static void declare_step(Fsdp *s, KindId kind, const char *name, int n, const ch
     hd_set_ints(cx, &y->attrs, A_TIMES, n, times);
     if (kind == KIND_TRAIN || kind == KIND_EVAL) declare_numbers(s, y, kind == KIND_TRAIN);
     if (kind == KIND_DECODE) name_caches(s, y, hd_func_find(s->m, segments[0]));
-    if (kind != KIND_TRAIN) return;
+    if (kind != KIND_TRAIN) return y;
     const Symbol *comm = overlaps_micro(s) ? hd_fsdp_comm(s, COMM_REDUCE, s->split) : NULL;
     const char *reduce = comm ? hd_word(&comm->attrs, A_ON, "") : NULL;
     if (reduce) hd_set_words(cx, &y->attrs, A_OVERLAPS, 1, &reduce);
@@ -144,6 +144,7 @@ static void declare_step(Fsdp *s, KindId kind, const char *name, int n, const ch
     hd_set_word(cx, &y->attrs, A_COUNTER, s->step->name);
     if (s->history) hd_set_word(cx, &y->attrs, A_HISTORY, s->history->name);
     if (s->random) hd_set_word(cx, &y->attrs, A_RANDOM, s->random->name);
+    return y;
 }
 
 // With reduce = tree: a function for each number of sums that a micro-batch between the first and the last completes,
@@ -183,6 +184,24 @@ static void specialise_micro(Fsdp *s, Func *micro) {
     if (alike) micro_function(s, (StepFunc){.f = micro});
     else hd_func_remove(m, micro);
     declare_step(s, KIND_TRAIN, "step.train", n, segments, times);
+}
+
+// The names are those that config @schedule lists, in the order of the functions.
+static void declare_calls(Fsdp *s) {
+    VEC(const char *) segments = {0};
+    const Attr *names = hd_attr(s->schedule, A_FUNCTIONS);
+    for (Func *f = s->m->funcs; f; f = f->next) {
+        if (hd_kind(&f->attrs) != KIND_CALL) continue;
+        hd_fsdp_weights(s, (StepFunc){f, .first = true, .last = true, .alone = true});
+        hd_renumber(f);
+        hd_push(s->cx->scratch, &segments, f->name);
+    }
+    if (!segments.n) return;
+    int64_t *times = HD_NEWN(s->cx->scratch, int64_t, segments.n);
+    for (int i = 0; i < segments.n; i++) times[i] = 1;
+    Symbol *y = declare_step(s, KIND_CALL, "step.call", segments.n, segments.at, times);
+    const bool fit = names && names->n == segments.n;
+    hd_set_words(s->m->cx, &y->attrs, A_FUNCTIONS, segments.n, fit ? names->strs : segments.at);
 }
 
 // A function that is a step: of validation, which keeps a loss, or of logits, which it returns.
@@ -385,6 +404,8 @@ Change hd_pass_fsdp(Module *m, PassCx *cx) {
     if (!hd_fsdp_place_buckets(&s) || !hd_fsdp_adjoin(micro) || !hd_fsdp_adjoin(eval) || !hd_fsdp_adjoin(logits) ||
         !hd_fsdp_adjoin(decode) || !hd_fsdp_add_state(&s, micro))
         return FAILED;
+    for (const Func *f = m->funcs; f; f = f->next)
+        if (hd_kind(&f->attrs) == KIND_CALL && !hd_fsdp_adjoin(f)) return FAILED;
     divide_by_ranks(&s, micro);
     drop_layouts(m);
     m->stage = STAGE_SHARDED;
@@ -392,6 +413,7 @@ Change hd_pass_fsdp(Module *m, PassCx *cx) {
     if (eval) alone_function(&s, eval, KIND_EVAL, "step.eval");
     if (logits) alone_function(&s, logits, KIND_LOGITS, "step.logits");
     if (decode) alone_function(&s, decode, KIND_DECODE, "step.decode");
+    declare_calls(&s);
     warn_beyond(&s);
     warn_quantized(&s);
     return CHANGED;

@@ -424,6 +424,8 @@ Change hd_pass_autodiff(Module *m, PassCx *cx) {
     fuse_losses(f, cx->scratch);
     evaluates(loss);
     if (logits) evaluates(logits);
+    for (Func *g = m->funcs; g; g = g->next)
+        if (hd_kind(&g->attrs) == KIND_CALL) evaluates(g);
     drop_stops(f, false);
     hd_renumber(f);
     return CHANGED;

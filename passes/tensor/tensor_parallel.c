@@ -346,12 +346,19 @@ static bool partition(Partition *p) {
     return true;
 }
 
-// Logits would stay split over the vocabulary, and a program reads them whole.
+// Logits would stay split over the vocabulary, and what a function returns by its layout; a program reads them whole.
 static bool no_logits(const Module *m) {
     Func *f;
     if (!hd_func_of_kind(m, KIND_LOGITS, &f)) return false;
     const Mesh mesh = hd_mesh(m);
     const char *own = hd_axes_text(m->cx->arena, hd_mesh_live(&mesh) & HD_OWN_AXES);
+    const Func *call = m->funcs;
+    while (call && hd_kind(&call->attrs) != KIND_CALL) call = call->next;
+    if (call)
+        return hd_error(m->cx, call->span,
+                        "schedule.functions has '%s', and a mesh with several ranks along %s leaves each of them a "
+                        "part of its values: compile another program for it, with one rank along %s; it reads the same "
+                        "checkpoints", call->name, own, own);
     return !f || hd_error(m->cx, f->span,
                           "schedule.logits = on, and a mesh with several ranks along %s leaves each of them a part of "
                           "the logits: compile another program for what the model writes, with one rank along %s; it "

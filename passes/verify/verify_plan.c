@@ -201,7 +201,8 @@ static void judge_probes(PlanCheck *c, bool proved) {
 
 Findings hd_check_plan(const Module *m, Arena *a, Findings *unproved) {
     PlanCheck c = {.m = m, .a = a, .train = hd_step(m, KIND_TRAIN), .eval = hd_step(m, KIND_EVAL),
-                   .logits = hd_step(m, KIND_LOGITS), .decode = hd_step(m, KIND_DECODE)};
+                   .logits = hd_step(m, KIND_LOGITS), .decode = hd_step(m, KIND_DECODE),
+                   .call = hd_step(m, KIND_CALL)};
     c.captured = HD_NEWN(a, const Op *, m->n_symbols + 1);
     c.of_model = hd_program(m) != NULL;
     c.cuda = !strcmp(hd_word(hd_settings(m, "target"), A_TARGET, "host"), "cuda");

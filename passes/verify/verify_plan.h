@@ -50,7 +50,7 @@ typedef struct {
     int n_buckets;
     int *bucket_of;         // by symbol id, of buckets, parameters and buffers: which of them, plus 1; 0: none
     int *part_of;           // by symbol id, of buffers: which part of its bucket it is; N_PARTS: none
-    const Symbol *train, *eval, *logits, *decode; // steps; NULL: none
+    const Symbol *train, *eval, *logits, *decode, *call; // steps; NULL: none
     const Op **captured;        // by symbol id, of regions: the op that begins it; NULL: none so far
     Seams seams;        // of steps whose functions overlap
     const Func *f;          // the function under check

@@ -10,6 +10,14 @@
 #include <string.h>
 #include <unistd.h>
 
+HdInputs hd_inputs(const HdProgram *p) {
+    return (HdInputs){"the loss", p->model, p->n_inputs, p->inputs, p->batch, p->seq};
+}
+
+HdInputs hd_inputs_of_call(const HdProgram *p, const HdCall *c) {
+    return (HdInputs){c->name, p->model, c->n_inputs, c->inputs, 1, p->seq};
+}
+
 // --- names
 
 static const char *shape_text(const HdInput *input, char *out, size_t size) { // "f32[8,784]"
@@ -21,15 +29,15 @@ static const char *shape_text(const HdInput *input, char *out, size_t size) { //
 }
 
 enum { NAMES_TEXT = 600 };
-static const char *inputs_text(const HdProgram *p, bool needed, char out[NAMES_TEXT]) { // "tokens, image and label"
+static const char *inputs_text(const HdInputs *p, bool needed, char out[NAMES_TEXT]) { // "tokens, image and label"
     size_t n = 0;
     int all = 0, k = 0;
-    for (int i = 0; i < p->n_inputs; i++) all += !needed || p->inputs[i].next < 0;
+    for (int i = 0; i < p->n; i++) all += !needed || p->at[i].next < 0;
     *out = 0;
-    for (int i = 0; i < p->n_inputs && n < NAMES_TEXT; i++) {
-        if (needed && p->inputs[i].next >= 0) continue;
+    for (int i = 0; i < p->n && n < NAMES_TEXT; i++) {
+        if (needed && p->at[i].next >= 0) continue;
         n += (size_t)snprintf(out + n, NAMES_TEXT - n, "%s%s", !k ? "" : k < all - 1 ? ", " : " and ",
-                              p->inputs[i].name);
+                              p->at[i].name);
         k++;
     }
     return out;
@@ -41,23 +49,23 @@ static size_t name_length(const char *given) { // of NAME in NAME=FILE; 0: it ha
     return given[n] == '=' && !isdigit((unsigned char)*given) ? n : 0;
 }
 
-static bool input_of(const HdProgram *p, const char *option, const char *given, int *input, const char **file) {
+static bool input_of(const HdInputs *p, const char *option, const char *given, int *input, const char **file) {
     const size_t n = name_length(given);
     char names[NAMES_TEXT];
     *input = -1;
     *file = given;
-    for (int i = 0; n && i < p->n_inputs; i++)
-        if (strlen(p->inputs[i].name) == n && !memcmp(p->inputs[i].name, given, n)) {
+    for (int i = 0; n && i < p->n; i++)
+        if (strlen(p->at[i].name) == n && !memcmp(p->at[i].name, given, n)) {
             *input = i;
             *file = given + n + 1;
             return **file || hd_fail("--%s %s needs a file name after the sign =", option, given);
         }
     return !n || access(given, F_OK) == 0 ||
-           hd_fail("--%s %s: the loss of model %s has no argument '%.*s'; it takes %s", option, given, p->model, (int)n,
-                   given, inputs_text(p, false, names));
+           hd_fail("--%s %s: %s of model %s has no argument '%.*s'; it takes %s", option, given, p->function,
+                   p->model, (int)n, given, inputs_text(p, false, names));
 }
 
-bool hd_feed_names(const HdProgram *p, const char *option, Names given, int input, Names *names) {
+bool hd_feed_names(const HdInputs *p, const char *option, Names given, int input, Names *names) {
     *names = (Names){0, given.n ? calloc((size_t)given.n, sizeof *names->at) : NULL};
     if (given.n && !names->at) return hd_fail("out of memory");
     for (int i = 0; i < given.n; i++) {
@@ -69,26 +77,26 @@ bool hd_feed_names(const HdProgram *p, const char *option, Names given, int inpu
     return true;
 }
 
-static int only_needed(const HdProgram *p) { // the input that names alone are for; -1: there are several
+static int only_needed(const HdInputs *p) { // the input that names alone are for; -1: there are several
     int only = -1, n = 0;
-    for (int i = 0; i < p->n_inputs; i++)
-        if (p->inputs[i].next < 0 && !n++) only = i;
+    for (int i = 0; i < p->n; i++)
+        if (p->at[i].next < 0 && !n++) only = i;
     return n == 1 ? only : -1;
 }
 
 // Names of files for an input, and those without an input's name where it is the one that needs data.
-static bool names_of(const HdProgram *p, const char *option, Names given, int input, Names *names) {
+static bool names_of(const HdInputs *p, const char *option, Names given, int input, Names *names) {
     char needed[NAMES_TEXT];
     Names alone;
     bool ok = hd_feed_names(p, option, given, -1, &alone);
     const int only = only_needed(p);
     if (ok && alone.n && only < 0)
-        ok = hd_fail("--%s %s: say which argument of the loss it is for, as --%s %s=%s; %s need data", option,
-                     alone.at[0], option, p->inputs[0].name, alone.at[0], inputs_text(p, true, needed));
+        ok = hd_fail("--%s %s: say which argument of %s it is for, as --%s %s=%s; %s need data", option,
+                     alone.at[0], p->function, option, p->at[0].name, alone.at[0], inputs_text(p, true, needed));
     ok = ok && hd_feed_names(p, option, given, input, names);
     if (ok && input == only && alone.n && names->n)
         ok = hd_fail("--%s %s and --%s %s=%s are both for %s: give each file the same form", option, alone.at[0],
-                     option, p->inputs[only].name, names->at[0], p->inputs[only].name);
+                     option, p->at[only].name, names->at[0], p->at[only].name);
     for (int i = 0; ok && input == only && i < alone.n; i++) names->at[names->n++] = alone.at[i];
     free(alone.at);
     return ok;
@@ -96,12 +104,12 @@ static bool names_of(const HdProgram *p, const char *option, Names given, int in
 
 // --- opening
 
-static bool follows(const HdProgram *p, const Names *names, int input) { // it has no data but those of another
-    return p->inputs[input].next >= 0 && !names[input].n;
+static bool follows(const HdInputs *p, const Names *names, int input) { // it has no data but those of another
+    return p->at[input].next >= 0 && !names[input].n;
 }
 
 // The value of --format for an input's files without a header.
-static bool format_of(const HdProgram *p, Names formats, int input, DataType *format) {
+static bool format_of(const HdInputs *p, Names formats, int input, DataType *format) {
     bool own = false;
     *format = DATA_BY_FILE;
     for (int i = 0; i < formats.n; i++) {
@@ -114,7 +122,7 @@ static bool format_of(const HdProgram *p, Names formats, int input, DataType *fo
     return true;
 }
 
-static bool open_source(Feed *f, const HdProgram *p, const char *option, const Names *names, Names formats, int i) {
+static bool open_source(Feed *f, const HdInputs *p, const char *option, const Names *names, Names formats, int i) {
     FeedSource *s = &f->at[i];
     char shape[120];
     DataType format;
@@ -124,11 +132,11 @@ static bool open_source(Feed *f, const HdProgram *p, const char *option, const N
         s->of = input->next;
         return true;
     }
-    for (int k = 0; k < p->n_inputs; k++) use.ahead |= p->inputs[k].next == i && follows(p, names, k);
+    for (int k = 0; k < p->n; k++) use.ahead |= p->at[k].next == i && follows(p, names, k);
     s->of = i;
     if (!names[i].n)
-        return hd_fail("--%s %s=FILE is missing: the loss of model %s takes %s: %s", option, input->name, p->model,
-                       input->name, shape_text(input, shape, sizeof shape));
+        return hd_fail("--%s %s=FILE is missing: %s of model %s takes %s: %s", option, input->name, p->function,
+                       p->model, input->name, shape_text(input, shape, sizeof shape));
     return format_of(p, formats, i, &format) && hd_data_open(&s->data, names[i], format, &use);
 }
 
@@ -158,21 +166,21 @@ static bool same_rows(const Feed *f, const char *option) {
     return true;
 }
 
-bool hd_feed_open(Feed *f, const HdProgram *p, const char *option, Names given, Names formats, int64_t batches) {
+bool hd_feed_open(Feed *f, const HdInputs *p, const char *option, Names given, Names formats, int64_t batches) {
     *f = (Feed){.batch = p->batch};
-    Names *names = calloc((size_t)p->n_inputs + 1, sizeof *names);
-    f->at = calloc((size_t)p->n_inputs + 1, sizeof *f->at);
+    Names *names = calloc((size_t)p->n + 1, sizeof *names);
+    f->at = calloc((size_t)p->n + 1, sizeof *f->at);
     bool ok = (names && f->at) || hd_fail("out of memory");
-    if (ok) f->n = p->n_inputs;
+    if (ok) f->n = p->n;
     for (int i = 0; ok && i < f->n; i++) {
-        f->at[i].input = &p->inputs[i];
+        f->at[i].input = &p->at[i];
         ok = names_of(p, option, given, i, &names[i]) && make_room(&f->at[i], p->batch, batches);
     }
     for (int i = 0; ok && i < f->n; i++) ok = open_source(f, p, option, names, formats, i);
     ok = ok && same_rows(f, option);
     const Data *first = ok ? hd_feed_first(f) : NULL;
     if (first) f->rows = hd_data_rows(first);
-    for (int i = 0; names && i < p->n_inputs; i++) free(names[i].at);
+    for (int i = 0; names && i < p->n; i++) free(names[i].at);
     free(names);
     if (!ok) hd_feed_close(f);
     return ok;

@@ -3,6 +3,15 @@
 #define RUNTIME_DATA_FEED_H
 #include "runtime/data/data.h"
 
+typedef struct { // that files are for: the arguments of the loss, or of a function
+    const char *function, *model;
+    int n;
+    const HdInput *at;
+    int64_t batch, seq;
+} HdInputs;
+HdInputs hd_inputs(const HdProgram *p); // of the loss
+HdInputs hd_inputs_of_call(const HdProgram *p, const HdCall *c);
+
 typedef struct {
     const HdInput *input;
     Data data; // n 0: it has the elements of another input
@@ -22,7 +31,7 @@ typedef struct {
 // one. There is room for `batches` micro-batches. `option` is for messages: data or val. false after hd_fail: an input
 // has no data, no input has that name, files do not fit their input or have other numbers of rows.
 // `formats`: values of --format, each a type, or INPUT=TYPE.
-bool hd_feed_open(Feed *f, const HdProgram *p, const char *option, Names given, Names formats, int64_t batches);
+bool hd_feed_open(Feed *f, const HdInputs *p, const char *option, Names given, Names formats, int64_t batches);
 void hd_feed_close(Feed *f);
 bool hd_feed_same_kind(const Feed *a, const Feed *b); // as hd_data_same_kind, for each input
 const Data *hd_feed_first(const Feed *f);             // the data of the first input that has some; NULL: none is open
@@ -36,5 +45,5 @@ size_t hd_feed_bytes(const Feed *f, int input);              // of a micro-batch
 
 // The names of `given` that are for an input, without INPUT=; of input -1 those that are alone. The caller frees
 // names->at. false after hd_fail: no input is called so.
-bool hd_feed_names(const HdProgram *p, const char *option, Names given, int input, Names *names);
+bool hd_feed_names(const HdInputs *p, const char *option, Names given, int input, Names *names);
 #endif

@@ -46,6 +46,8 @@ static const struct { const char *name; Kind kind; size_t field; } options[] = {
     {"--choices", GIVEN, OF(choices)},
     {"--profile", GIVEN, OF(profile)},
     {"--timeline", GIVEN, OF(timeline)},
+    {"--run", TEXT, OF(run)},
+    {"--output", GIVEN, OF(output)},
     {"--check", FLAG, OF(check)},
 };
 static const char *const variables[] = {"HEDDLE_ATTENTION", "HEDDLE_TUNE", "HEDDLE_SKIP_COLLECTIVES",
@@ -153,18 +155,18 @@ static void formats_value(Names given, Value out) { // in the order of the comma
 }
 
 // Of the files of every input, as files_value where no input is named.
-static bool inputs_value(const HdProgram *p, const char *option, Names given, Value out) {
+static bool inputs_value(const HdInputs *p, const char *option, Names given, Value out) {
     Value all = "";
     bool ok = true;
     uint64_t sum = 0;
     int named = 0;
-    for (int i = -1; ok && i < p->n_inputs; i++) {
+    for (int i = -1; ok && i < p->n; i++) {
         Names names;
         Value one = "";
         ok = hd_feed_names(p, option, given, i, &names) && files_value(names, one);
         const uint64_t of_input[] = {sum, (uint64_t)names.n, XXH3_64bits(one, strlen(one))};
         sum = XXH3_64bits(of_input, sizeof of_input);
-        if (i >= 0 && names.n) snprintf(all, VALUE, "%.40s=%.70s", p->inputs[i].name, one);
+        if (i >= 0 && names.n) snprintf(all, VALUE, "%.40s=%.70s", p->at[i].name, one);
         if (i < 0 && names.n) memcpy(out, one, VALUE);
         named += i >= 0 && names.n;
         free(names.at);
@@ -182,6 +184,7 @@ static void names_value(const Names *names, Value out) {
 
 static bool option_value(const HdProgram *p, const Options *o, int i, Value out) {
     const void *field = (const char *)o + options[i].field;
+    const HdInputs inputs = field == &o->val ? hd_inputs(p) : hd_options_inputs(p, o);
     const char *text = options[i].kind < TEXT || options[i].kind == FILES_OF || options[i].kind == NAMES
                            ? NULL : *(const char *const *)field;
     snprintf(out, VALUE, "none");
@@ -194,7 +197,7 @@ static bool option_value(const HdProgram *p, const Options *o, int i, Value out)
         break;
     case GIVEN: snprintf(out, VALUE, "%s", text ? "given" : "none"); break;
     case NAMES: names_value(field, out); break;
-    case FILES_OF: return inputs_value(p, options[i].name + 2, *(const Names *)field, out);
+    case FILES_OF: return inputs_value(&inputs, options[i].name + 2, *(const Names *)field, out);
     case WEIGHTS_OF: return !text || weights_value(text, out);
     case CHECKPOINT_OF:
         if (text) checkpoint_value(text, out);

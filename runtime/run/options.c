@@ -1,6 +1,7 @@
 // Command line of a compiled program. One row per option; the help text is made from the rows.
 #include "runtime/run/options.h"
 #include "runtime/checkpoint/settings.h"
+#include "runtime/sample/call.h"
 #include "runtime/dtypes.h"
 #include "runtime/world/mesh.h"
 #include "runtime/text.h"
@@ -74,14 +75,17 @@ static const struct {
      "... in a folder with config.json and tokenizer files, which transformers loads"},
     {"weights", "ema", TEXT, offsetof(Options, weights),
      "... the average that train.optimizer.ema keeps; of --resume without --steps also for --eval,\n"
-     "                       --sample and --logits"},
+     "                       --sample, --logits and --run"},
     {"export-dtype", "TYPE", DTYPE_OF, offsetof(Options, export_dtype), "... in f32 (default), bf16 or f16"},
     {"val-every", "N", COUNT, offsetof(Options, val_every), "validation loss every N steps (default: at the end)"},
     {"val-batches", "N", BATCHES, offsetof(Options, val_batches),
      "batches in a validation, spread over the data, or all (default 8; all with --eval)"},
     {"eval", NULL, ON, offsetof(Options, eval), "train nothing: the validation loss of --resume or --init, and stop"},
     {"logits", "FILE", TEXT, offsetof(Options, logits),
-     "write the logits of every sequence of --data, after training if there is any: npy, f32"},
+     "write the logits of every sequence of --data, after training if there is any: .npy or .safetensors"},
+    {"run", "NAME", TEXT, offsetof(Options, run),
+     "train nothing: run the function NAME of the model on every row of --data, for --output"},
+    {"output", "FILE", TEXT, offsetof(Options, output), "... and write what it returns: .npy or .safetensors, f32"},
     {"sample", "TEXT", TEXT, offsetof(Options, sample), "print TEXT and what the model writes after it, at the end"},
     {"sample-ids", "LIST", TEXT, offsetof(Options, sample_ids), "... tokens as numbers, such as 1,2,3, in and out"},
     {"tokens", "N", COUNT, offsetof(Options, tokens), "... so many tokens (default: 100)"},
@@ -255,7 +259,7 @@ static int refuse_option(int id, char **argv) {
     return 2;
 }
 
-static bool writes(const Options *o) { return o->logits || o->sample || o->sample_ids; }
+static bool writes(const Options *o) { return o->logits || o->run || o->output || o->sample || o->sample_ids; }
 
 // Checks the options of what the model writes. Returns 0 or 2.
 static int refuse_writing(const Options *o, const char *argv0) {
@@ -271,9 +275,18 @@ static int refuse_writing(const Options *o, const char *argv0) {
     if (o->sample_every && o->steps <= 0) return refuse("--sample-every needs --steps=N", "", argv0);
     if (o->temperature == 0 && (o->top_k || o->top_p >= 0))
         return refuse("--temperature=0 takes the likeliest token, and --top-k and --top-p change nothing", "", argv0);
+    if (o->output && !o->run) return refuse("--output needs --run=NAME, a function of the model", "", argv0);
+    if (o->run && (!o->output || !o->data.n))
+        return refuse(o->output ? "--run needs --data=FILE, the rows that the function runs on"
+                                : "--run needs --output=FILE, for what the function returns", "", argv0);
+    if (o->run && (o->steps > 0 || o->logits || text || o->eval || o->val.n))
+        return refuse("--run has --data to itself, and nothing else reads it: leave out ",
+                      o->steps > 0 ? "--steps, and --resume what was trained" : o->logits ? "--logits"
+                      : text ? "--sample" : o->eval ? "--eval" : "--val", argv0);
     if (writes(o) && !weights)
-        return refuse(o->logits ? "--logits" : "--sample", " needs the weights of --resume or --init, or --steps=N",
-                      argv0);
+        return refuse(o->run ? "--run needs the weights of --resume or --init"
+                      : o->logits ? "--logits needs the weights of --resume or --init, or --steps=N"
+                                  : "--sample needs the weights of --resume or --init, or --steps=N", "", argv0);
     if (o->logits && !o->data.n) return refuse("--logits needs --data=FILE, whose sequences it is of", "", argv0);
     return 0;
 }
@@ -349,6 +362,28 @@ static int names_settings(const Options *o, const HdProgram *p) { // 0 or 2
     return 2;
 }
 
+static int names_function(const Options *o, const HdProgram *p) { // 0 or 2
+    char names[600] = "";
+    size_t n = 0;
+    if (!o->run || hd_call_find(p, o->run) >= 0) return 0;
+    const int calls = p->call_step.n_segments;
+    for (int i = 0; i < calls && n < sizeof names; i++)
+        n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", !i ? "" : i < calls - 1 ? ", " : " and ",
+                              p->calls[i].name);
+    if (calls)
+        say("error: --run=%s: of the functions of model %s this program has %s; heddlec --set schedule.functions=%s "
+            "makes one that has it\n", o->run, p->model, names, o->run);
+    else
+        say("error: --run=%s: this program has no function of model %s to run; heddlec --set schedule.functions=%s "
+            "makes one that has it\n", o->run, p->model, o->run);
+    return 2;
+}
+
+HdInputs hd_options_inputs(const HdProgram *p, const Options *o) {
+    const int call = o->run ? hd_call_find(p, o->run) : -1;
+    return call < 0 ? hd_inputs(p) : hd_inputs_of_call(p, &p->calls[call]);
+}
+
 static int takes_value(const char *arg) {
     return !arg ? no_argument : *arg == '[' ? optional_argument : required_argument;
 }
@@ -371,7 +406,8 @@ int hd_options_parse(int argc, char **argv, const HdProgram *p, bool speaks, Opt
         if (set(o, id, optarg)) return 2;
     }
     if (optind < argc) return refuse("options begin with --, unlike ", argv[optind], argv[0]);
-    if (combine(o, argc, argv) || refuse_average(o, p, argv[0]) || names_settings(o, p)) return 2;
+    if (combine(o, argc, argv) || refuse_average(o, p, argv[0]) || names_settings(o, p) || names_function(o, p))
+        return 2;
     if (o->choices && p->backend && p->backend->threads)
         return refuse("--choices is for programs of the target cuda; this one is for ", p->target, argv[0]);
     if (o->ranks && o->ranks != hd_ranks(p)) {

@@ -9,7 +9,7 @@ typedef struct {
     Names data, val, formats, init_ignore, init_rename;
     HdDtype export_dtype;
     const char *log, *tensorboard, *digest, *save, *resume, *resume_with, *init, *init_missing,
-        *export_to, *as, *weights, *choices, *profile, *timeline, *logits, *sample, *sample_ids;
+        *export_to, *as, *weights, *choices, *profile, *timeline, *logits, *run, *output, *sample, *sample_ids;
     // ranks: the number asked for; 0: none was
     int64_t steps, seed, save_every, save_seconds, keep, val_every, val_batches, log_every, ranks, tokens, top_k,
         sample_every;
@@ -24,6 +24,7 @@ typedef struct { const char *name, *value, *doc; } HdOptionRow; // value: NULL, 
 HdOptionRow hd_options_row(int i);                              // name = NULL: there are no more
 extern const char hd_options_signals[], hd_options_environment[];
 void hd_man_page(FILE *f, const char *name); // man_page.c: in the troff macros of man(7)
+HdInputs hd_options_inputs(const HdProgram *p, const Options *o); // that --data is for
 // false after hd_fail: an output cannot be written, or is an input as well
 bool hd_paths_check(const HdProgram *p, const Options *o);
 #endif

@@ -90,7 +90,8 @@ static bool apart_from_checkpoint(const OutputPath *w, const char *option, const
 static bool check_writes(const Options *o, const FileList *data, const FileList *val) {
     const OutputPath writes[] = {
         {"log", o->log}, {"digest", o->digest}, {"export", o->as ? NULL : o->export_to},
-        {"profile", o->profile}, {"timeline", o->timeline}, {"logits", o->logits}};
+        {"profile", o->profile}, {"timeline", o->timeline}, {"logits", o->logits},
+        {"output", o->output}};
     for (size_t i = 0; i < sizeof writes / sizeof *writes; i++) {
         const OutputPath *w = &writes[i];
         if (!w->path) continue;
@@ -105,7 +106,7 @@ static bool check_writes(const Options *o, const FileList *data, const FileList 
 }
 
 // The files that an option gives an input; of input -1, those for no input by name.
-static bool files_of(const HdProgram *p, const char *option, Names given, int input, FileList *files) {
+static bool files_of(const HdInputs *p, const char *option, Names given, int input, FileList *files) {
     Names names;
     const bool ok = hd_feed_names(p, option, given, input, &names) && hd_files_expand(files, names);
     free(names.at);
@@ -114,9 +115,11 @@ static bool files_of(const HdProgram *p, const char *option, Names given, int in
 
 bool hd_paths_check(const HdProgram *p, const Options *o) {
     bool ok = true;
-    for (int i = -1; ok && i < p->n_inputs; i++) {
+    const HdInputs of_loss = hd_inputs(p), of_data = hd_options_inputs(p, o);
+    const int n = of_data.n > of_loss.n ? of_data.n : of_loss.n;
+    for (int i = -1; ok && i < n; i++) {
         FileList data = {0}, val = {0};
-        ok = files_of(p, "data", o->data, i, &data) && files_of(p, "val", o->val, i, &val) &&
+        ok = files_of(&of_data, "data", o->data, i, &data) && files_of(&of_loss, "val", o->val, i, &val) &&
              check_writes(o, &data, &val);
         hd_files_free(&data);
         hd_files_free(&val);

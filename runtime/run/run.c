@@ -13,6 +13,7 @@
 #include "runtime/run/saving.h"
 #include "runtime/run/signals.h"
 #include "runtime/run/steps.h"
+#include "runtime/sample/call.h"
 #include "runtime/sample/logits.h"
 #include "runtime/sample/sample.h"
 #include "runtime/world/mesh.h"
@@ -346,6 +347,12 @@ static bool train(Run *r, int64_t *done, bool *bad_data) {
 
 // --- before and after
 
+static bool say_run(Run *r) {
+    hd_log_say(&r->log, "%s of %lld row%s: %s", r->o->run, (long long)r->data.rows, r->data.rows == 1 ? "" : "s",
+               r->o->output);
+    return true;
+}
+
 // all: after the last step, writes everything that was asked for, even when some of it fails.
 static bool leave_behind(Run *r, int64_t step) {
     const Options *o = r->o;
@@ -357,6 +364,8 @@ static bool leave_behind(Run *r, int64_t step) {
         (r->stopped || told(r, validate(r, step))) &&
         (r->stopped || !hd_sample_wanted(o) || told(r, all_ok(r, sample(r, step)))) &&
         (r->stopped || !o->logits || told(r, all_ok(r, hd_logits_write(r->x, r->w, &r->data, o->logits)))) &&
+        (r->stopped || !o->run ||
+         told(r, all_ok(r, hd_call_write_run(r->x, r->w, &r->data, o->run, o->output)) && say_run(r))) &&
         told(r, hd_saving_go_on(&r->saving, true)) && // the best so far
         (!o->digest || told(r, all_ok(r, hd_state_hashes(r->x, r->log.digest)))) &&
         (!o->export_to || told(r, all_ok(r, hd_run_export(r->x, o, rank_0(r))))) &&
@@ -398,7 +407,7 @@ static bool resume(Run *r) {
         hd_say(stderr, "note: resumed with another setting, --seed: %lld -> %lld\n", (long long)r->at.seed,
                (long long)r->o->seed);
     if (other_seed) r->at.seed = r->o->seed;
-    if (rank_0(r) && r->o->data.n && r->at.data_tokens && r->at.data_tokens != elements(r))
+    if (rank_0(r) && r->o->steps > r->at.step && r->at.data_tokens && r->at.data_tokens != elements(r))
         hd_say(stderr, "note: %s holds %lld tokens, the checkpoint's data %lld: continuing with other data\n",
                hd_feed_first(&r->data)->name, (long long)elements(r), (long long)r->at.data_tokens);
     if (rank_0(r) && r->at.sequences != r->at.step * hd_step_sequences(r->p))
@@ -433,8 +442,9 @@ static bool prepare(Run *r) { // before anything slow
     if (rank_0(r) && ((o->as && !hd_hub_prepare(p, o->export_to, o->init)) || (o->init && !hd_hub_compare(p, o->init))))
         return false;
     if (!hd_saving_open(&r->saving, o, rank_0(r))) return false;
-    if (o->data.n && !hd_feed_open(&r->data, p, "data", o->data, o->formats, p->micro)) return false;
-    if (o->val.n && !hd_feed_open(&r->val, p, "val", o->val, o->formats, 1)) return false;
+    const HdInputs of_data = hd_options_inputs(p, o), of_loss = hd_inputs(p);
+    if (o->data.n && !hd_feed_open(&r->data, &of_data, "data", o->data, o->formats, p->micro)) return false;
+    if (o->val.n && !hd_feed_open(&r->val, &of_loss, "val", o->val, o->formats, 1)) return false;
     if ((o->logits && !hd_logits_there(p, "logits")) || !hd_sample_open(&r->sample, p, o)) return false;
     return hd_feed_same_kind(&r->data, &r->val);
 }

@@ -1,5 +1,6 @@
 // The functions of a program's steps, as a run calls them.
 #include "runtime/run/steps.h"
+#include "runtime/sample/call.h"
 #include "runtime/world/mesh.h"
 #include <math.h>
 #include <stdio.h>
@@ -63,7 +64,7 @@ bool hd_steps_check(const HdProgram *p) {
     else if (p->decode_step.n_segments && !gives_token(p, &p->decode_step))
         hd_fail("the function of model %s for one token does not take a token and its position, or returns no f32 for "
                 "each token of the vocabulary", p->model);
-    else return true;
+    else return hd_calls_fit(p);
     return false;
 }
 

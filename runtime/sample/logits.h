@@ -21,6 +21,6 @@ bool hd_decode_read(HdExec *x, float *row); // after a run
 bool hd_decode_choose(HdExec *x, int64_t n);
 bool hd_decode_again(HdExec *x);
 bool hd_decode_chosen(HdExec *x, int32_t *token);
-// all: of every row of the data in order, as a numpy array f32[rows, seq, vocab] that rank 0 writes
+// all: of every row of the data in order, as an array f32[rows, seq, vocab] that rank 0 writes
 bool hd_logits_write(HdExec *x, HdWorld *w, Feed *data, const char *path);
 #endif

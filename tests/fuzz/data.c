@@ -49,10 +49,10 @@ static int make(const char *path, const void *data, size_t size) {
 
 static void try_inputs(const char *path, DataType format, int64_t seq, int n, const HdInput *inputs) {
     const char *names[] = {path}, *formats[] = {hd_data_types[format].name};
-    const HdProgram p = {.model = "Fuzz", .batch = 2, .seq = seq, .n_inputs = n, .inputs = inputs};
+    const HdInputs all = {"the loss", "Fuzz", n, inputs, 2, seq};
     Feed d;
     hd_fail("%s", "");
-    if (hd_feed_open(&d, &p, "data", (Names){1, names}, (Names){format != DATA_BY_FILE, formats}, 1)) read_rows(&d);
+    if (hd_feed_open(&d, &all, "data", (Names){1, names}, (Names){format != DATA_BY_FILE, formats}, 1)) read_rows(&d);
     else expect(*hd_failure() != 0, "a file is refused without a message");
     hd_feed_close(&d);
 }

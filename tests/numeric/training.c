@@ -55,8 +55,8 @@ static bool read_batch(Test *t, Loaded *l, const Func *micro) {
     int64_t vocab = hd_int(&hd_config(l->m, "model")->attrs, A_VOCAB, 256);
     const HdInput inputs[] = {{"tokens", HD_I32, 2, {batch, seq}, -1, vocab, 0},
                               {"targets", HD_I32, 2, {batch, seq}, 0, vocab, 0}};
-    const HdProgram p = {.model = "tiny", .batch = batch, .seq = seq, .n_inputs = 2, .inputs = inputs};
-    bool ok = hd_feed_open(&d, &p, "data", (Names){1, (const char *[]){data}},
+    const HdInputs all = {"the loss", "tiny", 2, inputs, batch, seq};
+    bool ok = hd_feed_open(&d, &all, "data", (Names){1, (const char *[]){data}},
                            (Names){1, (const char *[]){"bytes"}}, 1) &&
               hd_feed_batch(&d, (uint64_t)hd_int(train, A_SEED, 1), STEPS * batch, 0);
     if (!ok) fail(t, "%s", hd_failure());

@@ -10,7 +10,7 @@ import sys
 
 import compiled
 from cases import check
-from compiled import bad, digest_of, good, write
+from compiled import bad, digest_of, good, read, write
 
 ROWS, PIXELS, SEQ, VOCAB = 24, 12, 8, 50
 MODELS = {
@@ -289,14 +289,19 @@ def example(name, *settings):
 
 def case_examples_learn():
     """examples/vit finds where the bright row of an image is; examples/sft learns answers and no prompt."""
-    vit = example("vit", "layers=1", "dim=16", "heads=2", "train.batch=8", "train.optimizer.lr=1e-2")
+    vit = example("vit", "layers=1", "dim=16", "heads=2", "train.batch=8", "train.optimizer.lr=1e-2",
+                  "schedule.functions=scores")
     labels = [7 * r % 8 for r in range(64)]
     array("images.npy", "B", (64, 8, 8), [16 * (i // 8 == y) for y in labels for i in range(64)])
     array("labels.npy", "B", (64,), labels)
     good("--data", "image=images.npy", "--data", "label=labels.npy", "--steps=60", "--digest=vit.digest",
-         settings=(vit,))
+         "--save=c", settings=(vit,))
     losses = losses_of("vit.digest")
     check(losses[0] > 1.8 and max(losses[-8:]) < 0.5, "examples/vit does not learn:", losses)
+    good("--resume=c", "--run=scores", "--data=images.npy", "--output=scores.npy", settings=(vit,))
+    scores = struct.unpack(f"<{64 * 10}f", read("scores.npy")[-4 * 64 * 10 :])
+    found = [max(range(10), key=lambda c: scores[10 * i + c]) for i in range(64)]
+    check(sum(a == b for a, b in zip(found, labels)) > 56, "the scores of its images are not those of labels:", found)
 
     lines = [{"prompt": f"{17 * i % 97}?", "answer": "ab"} for i in range(32)]
     write("lines.jsonl", "\n".join(map(json.dumps, lines)).encode() + b"\n")

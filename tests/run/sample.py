@@ -3,6 +3,7 @@
 --sample against an own choice from those logits. Usage: sample.py ROOT HEDDLEC [CASE...]
 """
 import array
+import contextlib
 import importlib.util
 import json
 import math
@@ -288,6 +289,84 @@ def case_bad():
     compiled.full_device("full.npy")
     bad(1, "cannot write full.npy: No space left on device", args=("--resume=c", "--logits=full.npy", f"--data={few}"),
         settings=ON)
+
+
+@contextlib.contextmanager
+def with_functions():
+    """Programs of the example with these functions beside its loss."""
+    with open(os.path.join(compiled.programs.root, compiled.EXAMPLE)) as f:
+        model = f.read()
+    root, example = compiled.programs.root, compiled.EXAMPLE
+    compiled.programs.root, compiled.EXAMPLE = os.getcwd(), "functions.hd"
+    functions = ("fn hidden(tokens) { return ln_f(blocks(wte(tokens) + wpe(iota(seq)))); }",
+                 "fn score(tokens, targets) { return cross_entropy(logits(tokens), targets); }",
+                 "fn pick(x: f32[batch, 3], row: i32[batch]) { return 2 * x + mean(0 * wte(row)); }")
+    write("functions.hd", model.replace("  fn logits(", "".join(f"  {line}\n" for line in functions) + "  fn logits("))
+    yield
+    compiled.programs.root, compiled.EXAMPLE = root, example
+
+
+def npy(path, kind, shape, data):
+    head = str({"descr": kind, "fortran_order": False, "shape": shape}).encode()
+    head += b" " * ((-len(head) - 11) % 64) + b"\n"
+    return write(path, b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head + data.tobytes())
+
+
+def case_functions():
+    """--run: rows of the data in order, as an array in either format, with the bits of --logits and of any ranks; the
+    loss of each row, whose mean validation reports; data of its own; what is refused, and leaves no file."""
+    with with_functions():
+        on = (*ON, "schedule.functions=hidden,score,pick,logits")
+        trained(on, steps=3)
+        few, resume = write("few.txt", read("data.txt")[: 4 * SEQ + 1]), "--resume=c"
+        for name in ("hidden", "score", "logits"):
+            good(resume, f"--run={name}", f"--output={name}.npy", "--data=few.txt", settings=on)
+        good(resume, "--logits=l.npy", "--data=few.txt", settings=on)
+        check(read("l.npy") == read("logits.npy"), "--run=logits is not --logits")
+        check(logits("hidden.npy")[1] == (4, SEQ, 32), "shape of hidden:", logits("hidden.npy")[1])
+        rows, shape = logits("score.npy")
+        check(shape == (4,), "shape of a number for each row:", shape)
+        mean = math.fsum(rows[0]) / 4
+        r = good(resume, "--eval", "--val=few.txt", settings=on)
+        said = float(re.search(r"validation loss ([\d.]+)", r.err + r.out).group(1))
+        check(abs(mean - said) < 1e-4, "mean score", mean, "validation", said)
+        good(resume, "--run=hidden", "--output=h.safetensors", "--data=few.txt", settings=on)
+        data = read("h.safetensors")
+        end = 8 + struct.unpack("<Q", data[:8])[0]
+        head = {"hidden": {"dtype": "F32", "shape": [4, SEQ, 32], "data_offsets": [0, 4 * 4 * SEQ * 32]}}
+        check(end % 8 == 0 and json.loads(data[8:end]) == head, "header:", data[:end])
+        check(data[end:] == read("hidden.npy")[-len(data[end:]):], "other numbers in safetensors")
+        good(resume, "--export=w.safetensors", settings=on)
+        two = (*on, "schedule.mesh.shard=2", "schedule.fsdp=zero3", "schedule.fsdp.unit=Block")
+        good("--init=w.safetensors", "--run=hidden", "--output=two.npy", "--data=few.txt", settings=two)
+        check(read("two.npy") == read("hidden.npy"), "two ranks have other bits")
+        npy("x.npy", "<f4", (2, 3), array.array("f", range(6)))
+        npy("row.npy", "<i8", (2,), array.array("q", (5, 255)))
+        npy("far.npy", "<i8", (2,), array.array("q", (5, 256)))
+        pick = (resume, "--run=pick", "--output=p.npy", "--data", "x=x.npy", "--data")
+        bad(1, "far.npy: element 1 is 256, and row is from 0 to 255", args=(*pick, "row=far.npy"), settings=on)
+        check(not os.path.exists("p.npy") and not [f for f in os.listdir() if ".tmp." in f], "a part is left")
+        good(*pick, "row=row.npy", settings=on)
+        rows, shape = logits("p.npy")
+        check(shape == (2, 3) and [list(r) for r in rows] == [[0, 2, 4], [6, 8, 10]], "2 * x:", rows)
+        bad(1, "--data tokens=few.txt: pick of model Tiny has no argument 'tokens'; it takes x and row",
+            args=(*pick, "tokens=few.txt"), settings=on)
+        bad(1, "--data row=FILE is missing: pick of model Tiny takes row: i32[1]", args=pick[:-1], settings=on)
+        for words, args in (
+            ("--run=near: of the functions of model Tiny this program has hidden, score, pick and logits; heddlec "
+             "--set schedule.functions=near", (resume, "--run=near", "--output=o.npy", "--data=few.txt")),
+            ("--run needs --output=FILE", (resume, "--run=hidden", "--data=few.txt")),
+            ("--run needs --data=FILE", (resume, "--run=hidden", "--output=o.npy")),
+            ("--output needs --run=NAME", (resume, "--output=o.npy", "--data=few.txt")),
+            ("--run needs the weights of --resume or --init", ("--run=hidden", "--output=o.npy", "--data=few.txt")),
+            ("leave out --steps", (resume, "--run=hidden", "--output=o.npy", "--data=few.txt", "--steps=5")),
+            ("leave out --val", (resume, "--run=hidden", "--output=o.npy", "--data=few.txt", "--val=few.txt")),
+        ):
+            bad(2, words, args=args, settings=on)
+        bad(1, "--data and --output are one file", args=(resume, "--run=hidden", "--output=few.txt", f"--data={few}"),
+            settings=on)
+        bad(2, "--run=hidden: this program has no function of model Tiny to run; heddlec --set schedule.functions=",
+            args=(resume, "--run=hidden", "--output=o.npy", "--data=few.txt"))
 
 
 def case_not_causal():

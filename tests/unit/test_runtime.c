@@ -92,7 +92,8 @@ static bool open_one(Feed *d, Toy *t, const char *name, int64_t batch, int64_t s
     for (int i = 0; i < 2; i++)
         t->inputs[i] = (HdInput){i ? "targets" : "tokens", HD_I32, 2, {batch, seq}, i - 1, vocab, 0};
     t->p = (HdProgram){.model = "Toy", .batch = batch, .seq = seq, .n_inputs = 2, .inputs = t->inputs};
-    return hd_feed_open(d, &t->p, "data", (Names){1, &name}, (Names){0}, 1);
+    const HdInputs inputs = hd_inputs(&t->p);
+    return hd_feed_open(d, &inputs, "data", (Names){1, &name}, (Names){0}, 1);
 }
 
 static const int32_t *at(const Feed *d, int input) { return hd_feed_at(d, input, 0); }

@@ -41,7 +41,7 @@ static bool same_arguments(const Func *f, const Func *g) {
 
 static bool in_step(const PlanCheck *c, const Func *f) {
     return !f->is_kernel && (hd_runs(c->train, f) || hd_runs(c->eval, f) || hd_runs(c->logits, f) ||
-                             hd_runs(c->decode, f));
+                             hd_runs(c->decode, f) || hd_runs(c->call, f));
 }
 
 static bool of_text(const PlanCheck *c, const Func *f) { return hd_runs(c->logits, f) || hd_runs(c->decode, f); }
@@ -51,6 +51,16 @@ static bool takes_sequence(const Func *f, const Func *of) {
     const Value *v = f->n_args == 1 ? f->args[0] : NULL, *batch = of->args[0];
     return v && v->name == batch->name && v->type->dtype == batch->type->dtype && v->type->rank == 2 &&
            batch->type->rank == 2 && v->type->dim[0] == 1 && v->type->dim[1] == batch->type->dim[1];
+}
+
+// One row of each argument, of its own data.
+static bool takes_rows(const Func *f) {
+    bool rows = f->n_args > 0;
+    for (int i = 0; i < f->n_args; i++) {
+        const Type *t = f->args[i]->type;
+        rows &= (t->dtype == TY_I32 || t->dtype == TY_F32) && t->rank > 0 && t->dim[0] == 1;
+    }
+    return rows;
 }
 
 // A token of the first argument, and its position.
@@ -66,10 +76,14 @@ static bool takes_token(const Func *f, const Func *of) {
 static void check_arguments(PlanCheck *c) {
     const Func *first = NULL;
     for (const Func *f = c->m->funcs; f && !first; f = f->next)
-        if (in_step(c, f) && f->n_args && !of_text(c, f)) first = f;
+        if (in_step(c, f) && f->n_args && !of_text(c, f) && !hd_runs(c->call, f)) first = f;
     for (const Func *f = c->m->funcs; f; f = f->next) {
-        if (!in_step(c, f) || (!f->n_args && !of_text(c, f)) || f == first) continue;
-        if (hd_runs(c->decode, f)) {
+        if (!in_step(c, f) || (!f->n_args && !of_text(c, f) && !hd_runs(c->call, f)) || f == first) continue;
+        if (hd_runs(c->call, f)) {
+            if (!takes_rows(f))
+                hd_plan_wrong(c, NULL, f->span, "@%s takes (%s): a function that a program runs by name takes one row "
+                              "of each argument, f32 or i32", f->name, arguments_of(c, f));
+        } else if (hd_runs(c->decode, f)) {
             if (first && !takes_token(f, first))
                 hd_plan_wrong(c, NULL, f->span,
                               "@%s takes (%s) and @%s (%s): decode takes a token of the first argument and its "

@@ -82,7 +82,8 @@ static bool adds_up(const Writes *w) {
 // --- what buffers are for
 
 #define IN(kind) (1u << (kind))
-enum { IN_TRAINING = IN(KIND_MICRO) | IN(KIND_UPDATE), IN_OTHERS = IN(KIND_EVAL) | IN(KIND_LOGITS) | IN(KIND_DECODE) };
+enum { IN_TRAINING = IN(KIND_MICRO) | IN(KIND_UPDATE) };
+enum { IN_OTHERS = IN(KIND_EVAL) | IN(KIND_LOGITS) | IN(KIND_DECODE) | IN(KIND_CALL) };
 
 static const struct {
     const char *by;               // what may write it
@@ -187,10 +188,10 @@ static void run_func(Writes *w, const Func *f, Accesses *list) {
 }
 
 void hd_check_writes(PlanCheck *c) {
-    const Symbol *steps[] = {c->train, c->eval, c->logits, c->decode};
+    const Symbol *steps[] = {c->train, c->eval, c->logits, c->decode, c->call};
     Accesses list = {0};
     const Func *f;
-    for (int k = 0; k < 4; k++) {
+    for (size_t k = 0; k < sizeof steps / sizeof *steps; k++) {
         Writes w = {.c = c, .of_model = c->of_model, .step = steps[k]};
         w.updated = HD_NEWN(c->a, const Op *, c->n_buckets + 1);
         int64_t times = 1;

@@ -190,6 +190,7 @@ void hd_check_contributions(PlanCheck *c) {
     run_training(&w);
     run_logits(&w, c->logits);
     run_logits(&w, c->decode);
+    run_logits(&w, c->call);
     Flow e = hd_flow(c);
     const Func *f;
     e.left = w.left;

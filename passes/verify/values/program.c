@@ -125,6 +125,21 @@ static const char *returned_logits(const TermWalk *w) {
                           : "";
 }
 
+// Of a function that a program runs by name: its name, the bounds of its arguments, what it returns.
+static const char *returned_by(const TermWalk *w) {
+    static const AttrId said[] = {A_BOUNDS, A_IGNORED};
+    const Op *ret = hd_return(w->f);
+    Recipe r;
+    r.n = 0;
+    hd_recipe_text(&r, w->f->name);
+    for (size_t i = 0; i < sizeof said / sizeof *said; i++)
+        if (hd_has(&w->f->attrs, said[i])) hd_recipe_attr(&r, hd_attr(&w->f->attrs, said[i]));
+    if (ret->n_in != 1) return "";
+    const Term *x = hd_term_stored(&w->t, w->terms[ret->in[0]->id], TY_F32);
+    hd_recipe_put(&r, &x->hash, sizeof x->hash);
+    return text_of(w, &r);
+}
+
 static bool gives_loss(const Func *f) {
     const Op *ret = f ? hd_return(f) : NULL;
     return ret && ret->n_in == 1 + hd_n_results(&ret->attrs);
@@ -195,6 +210,14 @@ void hd_program_declare(Module *m, Arena *scratch) {
         hd_term_func(&w, decode);
         hd_set_word(m->cx, &as, A_DECODE, returned_logits(&w));
     }
+    VEC(const char *) calls = {0};
+    for (Func *g = m->funcs; g; g = g->next) {
+        if (hd_kind(&g->attrs) != KIND_CALL) continue;
+        hd_renumber(g);
+        hd_term_func(&w, g);
+        hd_push(scratch, &calls, returned_by(&w));
+    }
+    if (calls.n) hd_set_words(m->cx, &as, A_FUNCTIONS, calls.n, calls.at);
     for (int i = 1; i >= 0; i--) { // the micro-batch last, for its gradients
         if (!f[i]) continue;
         hd_renumber(f[i]);
@@ -383,6 +406,16 @@ static void compare_logits(Compare *x, AttrId of) {
         other_program(x, ret, ret->span, "returns other logits than the model's", true);
 }
 
+static void compare_call(Compare *x) {
+    const Op *ret = hd_return(x->w.f);
+    const Attr *said = hd_attr(&x->is->attrs, A_FUNCTIONS);
+    const char *is = returned_by(&x->w);
+    bool same = false;
+    for (int i = 0; said && i < said->n; i++) same |= !strcmp(said->strs[i], is);
+    if (!same || ret->in[0]->type->dtype != TY_F32)
+        other_program(x, ret, ret->span, "returns other values than the model's function", true);
+}
+
 // The optimizer's function, and those of logits, keep no loss and give no gradient.
 static void compare_update(Compare *x) {
     const Gifts *kept = &x->w.kept;
@@ -424,7 +457,8 @@ static void compare_updates(Compare *x) {
 
 static bool is_compared(const Func *f) {
     const KindId k = f->is_kernel ? KIND_NONE : hd_kind(&f->attrs);
-    return k == KIND_MICRO || k == KIND_EVAL || k == KIND_UPDATE || k == KIND_LOGITS || k == KIND_DECODE;
+    return k == KIND_MICRO || k == KIND_EVAL || k == KIND_UPDATE || k == KIND_LOGITS || k == KIND_DECODE ||
+           k == KIND_CALL;
 }
 
 // Compares one function; returns whether it computes what it should.
@@ -436,7 +470,8 @@ static bool compare_func(Compare *x, const Func *f) {
     compare_scalars(x, f);
     if (k == KIND_LOGITS) compare_logits(x, A_LOGITS);
     if (k == KIND_DECODE) compare_logits(x, A_DECODE);
-    if (k == KIND_UPDATE || k == KIND_LOGITS || k == KIND_DECODE) compare_update(x);
+    if (k == KIND_CALL) compare_call(x);
+    if (k == KIND_UPDATE || k == KIND_LOGITS || k == KIND_DECODE || k == KIND_CALL) compare_update(x);
     else if (compare_losses(x, k == KIND_EVAL) && k == KIND_MICRO) compare_gradients(x);
     return x->c->found.n == before;
 }

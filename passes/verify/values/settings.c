@@ -6,15 +6,15 @@
 
 // The functions that a step of each kind runs.
 static KindId step_of(KindId of) {
-    if (of == KIND_EVAL || of == KIND_LOGITS || of == KIND_DECODE) return of;
+    if (of == KIND_EVAL || of == KIND_LOGITS || of == KIND_DECODE || of == KIND_CALL) return of;
     return of == KIND_MICRO || of == KIND_UPDATE ? KIND_TRAIN : KIND_NONE;
 }
 
 // Every function with a place in a step is run by one, and micro-batches by a training step, as many as they should be.
 static void check_steps(PlanCheck *c, const Attrs *train) {
-    const Symbol *steps[] = {c->train, c->eval, c->logits, c->decode};
-    int64_t micro = 0, alone[4] = {0}, times;
-    for (int k = 0; k < 4; k++) {
+    const Symbol *steps[] = {c->train, c->eval, c->logits, c->decode, c->call};
+    int64_t micro = 0, alone[5] = {0}, times;
+    for (int k = 0; k < 5; k++) {
         const Func *f;
         for (int i = 0; (f = hd_segment(c->m, steps[k], i, &times)); i++) {
             KindId kind = hd_kind(&f->attrs);
@@ -27,7 +27,7 @@ static void check_steps(PlanCheck *c, const Attrs *train) {
     }
     for (const Func *f = c->m->funcs; f; f = f->next)
         if (!f->is_kernel && hd_has(&f->attrs, A_KIND) && !hd_runs(c->train, f) && !hd_runs(c->eval, f) &&
-            !hd_runs(c->logits, f) && !hd_runs(c->decode, f))
+            !hd_runs(c->logits, f) && !hd_runs(c->decode, f) && !hd_runs(c->call, f))
             hd_plan_wrong(c, NULL, f->span, "@%s is of kind %s, and no step runs it", f->name,
                           hd_word(&f->attrs, A_KIND, ""));
     if (c->eval && alone[1] != 1)
