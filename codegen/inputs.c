@@ -4,7 +4,8 @@
 #include "ir/inputs.h"
 
 static void put_input_rows(Emit *e, const Func *f, const char *name) {
-    hd_printf(e->c, "static const HdInput %s[] = { // name, type, the argument that it follows, bound, ignored\n", name);
+    hd_printf(e->c, "static const HdInput %s[] = { // name, type, the argument that it follows, bound, ignored\n",
+              name);
     for (int i = 0; i < f->n_args; i++) {
         const Input s = hd_input(e->m, f, i);
         hd_printf(e->c, "    {%s, %s, ", hd_emit_quoted(e, f->args[i]->name), hd_emit_dtype(f->args[i]->type->dtype));

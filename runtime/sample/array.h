@@ -8,7 +8,7 @@
 typedef struct {
     FILE *f;
     const char *option, *path; // --OPTION=PATH
-    char *aside;               // what is written so far, beside `path`; NULL: that is no regular file and written itself
+    char *aside; // what is written so far, beside `path`; NULL: that is no regular file, and written itself
     int64_t row;               // elements of a row
 } HdArray;
 
