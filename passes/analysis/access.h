@@ -37,4 +37,11 @@ bool hd_store_may_be_in_place(const Op *store);
 // Whether a transient buffer is what its bucket names: its bytes stay as they are until the end of the function that
 // uses it, where the runtime's --check looks at them.
 bool hd_stays(const Module *m, const Symbol *b);
+
+// Buffers that persist: whether others may have the bytes of one for a part of a function; whether it has all its bytes
+// for itself.
+static inline bool hd_is_lent(const Symbol *s) { return s->kind == SYM_BUFFER && s->type && hd_has(&s->attrs, A_LENT); }
+static inline bool hd_is_kept(const Symbol *s) {
+    return s->kind == SYM_BUFFER && s->type && !hd_has(&s->attrs, A_TRANSIENT) && !hd_has(&s->attrs, A_LENT);
+}
 #endif

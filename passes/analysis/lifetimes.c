@@ -22,19 +22,59 @@ Storage *hd_storage_left(const Lifetimes *l, const Symbol *b) {
     return l->left[b->id] ? &l->storage[l->left[b->id]] : NULL;
 }
 
-// A slot for every transient buffer. Returns the number of storages.
+// A slot for every buffer that is transient or lent. Returns the number of storages.
 static int find_slots(Lifetimes *l, Arena *a) {
     const Module *m = l->f->module;
-    int *slots = HD_NEWN(a, int, m->n_symbols + 1), *left = l->tail ? HD_NEWN(a, int, m->n_symbols + 1) : slots;
+    int *slots = HD_NEWN(a, int, m->n_symbols + 1);
+    int *left = l->tail || l->filled ? HD_NEWN(a, int, m->n_symbols + 1) : slots;
     int n = l->f->n_values;
     if (!n) n = 1; // 0 says that there is none
     for (const Symbol *s = m->symbols; s; s = s->next) {
-        if (s->kind != SYM_BUFFER || !s->type || !hd_has(&s->attrs, A_TRANSIENT)) continue;
+        if (s->kind != SYM_BUFFER || !s->type || hd_is_kept(s)) continue;
         slots[s->id] = n++;
-        if (l->tail) left[s->id] = n++;
+        if (left != slots) left[s->id] = n++;
     }
     l->slots = slots;
     l->left = left;
+    return n;
+}
+
+// --- buffers that are lent
+
+// Whether another function of a step may run beside this one: then none of its buffers is free.
+static bool has_neighbour(const Func *f, Arena *a) {
+    const Seams all = hd_seams(f->module, a);
+    for (int i = 0; i < all.n; i++)
+        if (!strcmp(all.at[i].before->name, f->name) || !strcmp(all.at[i].after->name, f->name)) return true;
+    return false;
+}
+
+// By symbol id: the first op after the first that writes all of a buffer that is lent; NULL: no buffer is.
+static const int *find_filled(const Lifetimes *l, Arena *a) {
+    const Module *m = l->f->module;
+    bool any = false;
+    for (const Symbol *s = m->symbols; s; s = s->next) any |= hd_is_lent(s);
+    if (!any) return NULL;
+    int *filled = HD_NEWN(a, int, m->n_symbols + 1);
+    if (l->tail || has_neighbour(l->f, a)) return filled;
+    Accesses list = {0};
+    for (int k = 0; k < l->f->n_ops; k++) {
+        hd_accesses(l->ops[k], a, &list);
+        for (int i = 0; i < list.n; i++) {
+            const Access *x = &list.at[i];
+            const bool fills = x->at == AT_BUFFER && x->write && !x->order && hd_is_lent(x->buffer);
+            if (!fills || filled[x->buffer->id]) continue;
+            if (x->lo == 0 && x->hi == hd_type_bytes(x->buffer->type)) filled[x->buffer->id] = k;
+        }
+    }
+    return filled;
+}
+
+int hd_lives_of_lent(const Lifetimes *l, const Symbol *b, Storage *lives[2]) {
+    int n = 0;
+    Storage *first = l->filled[b->id] ? hd_storage_left(l, b) : NULL, *last = hd_storage_of_buffer(l, b);
+    if (first && first->touches) lives[n++] = first;
+    if (last->touches) lives[n++] = last;
     return n;
 }
 
@@ -66,7 +106,8 @@ static void touch_all(Lifetimes *l, Arena *a, const Op *o, const Accesses *list)
                           : x->at == AT_BUFFER ? x->buffer
                                                : NULL;
         if (x->at == AT_VALUE && !x->order) touch(l, a, hd_storage_of(l, x->value), now);
-        Storage *s = b ? now < l->tail ? hd_storage_left(l, b) : hd_storage_of_buffer(l, b) : NULL;
+        const bool early = b && (now < l->tail || (l->filled && now < l->filled[b->id]));
+        Storage *s = !b ? NULL : early ? hd_storage_left(l, b) : hd_storage_of_buffer(l, b);
         if (touch(l, a, s, now)) starts = true;
     }
     if (starts) hd_push(a, &l->starts[l->clocks.stream_of[now]], now);
@@ -91,6 +132,7 @@ Lifetimes hd_lifetimes(const Func *f, int tail, Arena *a) {
                    .tail = tail};
     l.clocks = clocks_by_place(f, l.time, a);
     for (Op *o = f->first; o; o = o->next) l.ops[l.time[o->id]] = o;
+    l.filled = find_filled(&l, a);
     l.n_storages = find_slots(&l, a);
     l.storage = HD_NEWN(a, Storage, l.n_storages + 1);
     l.starts = HD_NEWN(a, OpIds, l.clocks.n_streams + 1);
@@ -115,7 +157,10 @@ Lifetimes hd_lifetimes(const Func *f, int tail, Arena *a) {
     }
     for (const Symbol *s = f->module->symbols; s && f->last; s = s->next) {
         Storage *slot = l.slots[s->id] ? &l.storage[l.slots[s->id]] : NULL;
-        if (slot && slot->touches && hd_stays(f->module, s)) touch(&l, a, slot, l.time[f->last->id]);
+        const bool lent = hd_is_lent(s);
+        if (slot && (lent || (slot->touches && hd_stays(f->module, s)))) touch(&l, a, slot, l.time[f->last->id]);
+        if (lent && l.filled[s->id]) l.storage[l.left[s->id]].from = 0;
+        else if (lent) slot->from = 0;
     }
     return l;
 }

@@ -1,6 +1,9 @@
 // The storages of a planned function: results of ops, and the transient buffers that the function uses; which values
 // share one, whose bytes it takes, when it is alive. plan-memory uses this to decide what shares bytes (results in
 // place, results in buffers) before it packs.
+//
+// A buffer that is lent is two storages of a function that fills it again: the first lives from the start to its last
+// access before that, the second from there to the end. Any other function has it as one, which lives all the time.
 #ifndef PASSES_ANALYSIS_LIFETIMES_H
 #define PASSES_ANALYSIS_LIFETIMES_H
 #include "passes/analysis/access.h"
@@ -16,7 +19,7 @@ typedef struct {
     const Symbol *buffer; // its bytes are part of this buffer, from byte `at` on, and
     Op *store;            // this op, which says so, has nothing to move
     int64_t at;
-    const Symbol *transient; // it is this buffer; NULL: the result of an op
+    const Symbol *transient; // it is this buffer, or a life of this one that is lent; NULL: the result of an op
     bool carried;            // its function's tail still uses it in the function after (analysis/seam.h)
     Space space;
 } Storage;
@@ -32,7 +35,9 @@ typedef struct {
     Storage *storage;  // by value id of a root; then transient buffers
     int n_storages;
     const int *slots;  // by symbol id: the storage of a transient buffer that the function uses; 0: none
-    const int *left;   // and of one that the function before uses in its tail: the first `tail` ops of f
+    const int *left;   // and of one that the function before uses in its tail: the first `tail` ops of f; or the first
+                       // life of one that is lent
+    const int *filled; // by symbol id: the op that fills a buffer which is lent, 0: none does; NULL: none is lent
     int tail;
     OpIds *starts;     // by stream: its ops that start a storage or use a workspace, in order
     int *last;         // scratch of hd_storage_end, by stream
@@ -45,8 +50,10 @@ Lifetimes hd_lifetimes(const Func *f, int tail, Arena *a);
 // The storage of a value; NULL when the value is an argument or a view. The storage of a transient buffer; NULL: the
 // function does not use it.
 Storage *hd_storage_of(const Lifetimes *l, const Value *v);
-Storage *hd_storage_of_buffer(const Lifetimes *l, const Symbol *b);
+Storage *hd_storage_of_buffer(const Lifetimes *l, const Symbol *b); // of one that is lent: its last life
 Storage *hd_storage_left(const Lifetimes *l, const Symbol *b); // of a buffer that the tail uses
+// The storages of a buffer that is lent: its only life, or the two. Returns how many have accesses.
+int hd_lives_of_lent(const Lifetimes *l, const Symbol *b, Storage *lives[2]);
 // Gives results that are only stored the bytes they are stored to, and results of pointwise launches the bytes of an
 // operand that dies there (`inplace` on the launch).
 void hd_share_storage(Lifetimes *l, Arena *a);

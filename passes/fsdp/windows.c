@@ -39,7 +39,8 @@
 //
 // Windows without such an earlier run would be gathered where a step starts, when nothing else could run. With prefetch
 // > 0 the previous step gathers them, after its optimizer (update.c), into a buffer that persists, @b.next. The runtime
-// fills it before the first step.
+// fills it before the first step. Where one function both reads it and fills it again, the buffer is lent: its bytes
+// are free in between (lifetimes.h).
 //
 // zero1 and zero2 keep all weights: a unit has one window, which never closes, and all functions read @b.next. The
 // previous step fills the units that a step uses in its first prefetch + 1 runs. A step gathers all others at its
@@ -246,6 +247,7 @@ static void gathered_before(Windows *x, Window *w) {
         if (p->bucket->early) continue;
         p->full = hd_fsdp_next(x->s, p->bucket);
         p->bucket->early = true;
+        if (x->step.last && !x->kept && !p->bucket->frozen) hd_set_flag(x->s->m->cx, &p->full->attrs, A_LENT);
     }
 }
 

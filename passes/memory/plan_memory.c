@@ -1,6 +1,6 @@
 // plan-memory: an address for every buffer, value and workspace of a plan; the arena of a space is their sum. Each
 // space is packed on its own:
-//   [0, persistent)  buffers that persist, in the order declared;
+//   [0, persistent)  buffers that persist but are not lent, in the order declared;
 //   from there on    one region that all functions use in turn, since they run one after another: first the arguments,
 //                    at the same place in every function (the runtime feeds one address), then the function's own
 //                    storages, packed (pack.h): results, workspaces, and its transient buffers. A transient buffer
@@ -9,6 +9,9 @@
 // tail. Such buffers are stacked where the region's packed part starts, in the order in which their lives begin: in
 // their own function until it ends, and as one block at the start of every function that may follow. A tail has the
 // places of the tail before it, so no buffer of it may begin before that one has been waited for.
+// A buffer that is lent has one place in all functions: the lowest gap that the function which needs most leaves for it
+// when all others have places. Functions that fill it again use these bytes until then, but not with guards.
+//
 // Before packing, storages are shared where that saves bytes or copies (lifetimes.h). Every storage starts at a
 // multiple of 256 bytes but those inside buffers.
 //
@@ -30,6 +33,7 @@
 #include "passes/analysis/alignment.h"
 #include "passes/analysis/seam.h"
 #include "passes/analysis/lifetimes.h"
+#include "passes/memory/lent.h"
 #include "passes/memory/limits.h"
 #include "passes/pack/pack.h"
 #include "passes/settings.h"
@@ -46,6 +50,8 @@ typedef struct {
     Arena *a;
     Room room[N_SPACES];
     VEC(Slot) slots;
+    VEC(Symbol *) lent; // buffers; in `lent_at`, from `stack` on, when one function is packed
+    const int64_t *lent_at;
     const Func **user;  // by symbol id: the function that uses a transient buffer
     Seams seams;
     Joined *joined;     // by seam
@@ -61,7 +67,8 @@ static int64_t inset(const Planner *p, int64_t bytes) { return bytes > 0 ? p->gu
 
 static void place_buffers(Planner *p) {
     for (Symbol *s = p->m->symbols; s; s = s->next) {
-        if (s->kind != SYM_BUFFER || !s->type || hd_has(&s->attrs, A_TRANSIENT)) continue;
+        if (hd_is_lent(s)) hd_push(p->a, &p->lent, s);
+        if (!hd_is_kept(s)) continue;
         Room *r = &p->room[hd_space(&s->attrs)];
         const int64_t bytes = hd_type_bytes(s->type);
         s->place =
@@ -109,7 +116,8 @@ typedef struct {
     int64_t *offset;
     Storage **storage; // the block that earlier functions still hold has neither a storage nor a workspace
     const WorkArea **workspace;
-    int n, fixed;
+    int *lent;         // by lent one, which come first: which it is
+    int n, n_lent, fixed;
     int64_t held, until; // bytes of that block; the first op that may have them
 } Region;
 
@@ -200,32 +208,46 @@ static void add_carried(const Planner *p, Region *r, const Lifetimes *l) {
     }
 }
 
-// Where the packed part starts in functions of a step whose seams overlap: after the arguments of each.
-static int64_t stack_base(Planner *p) {
-    int64_t base = 0;
-    for (int i = 0; i < p->seams.n; i++) {
-        Func *const both[] = {p->seams.at[i].before, p->seams.at[i].after};
-        for (int k = 0; k < 2; k++) {
-            int64_t top = place_arguments(p, both[k]);
-            if (top > base) base = top;
+// Those that are lent come first.
+static void add_lent(const Planner *p, Region *r, const Lifetimes *l) {
+    for (int i = 0; i < p->lent.n; i++) {
+        const int64_t bytes = room_for(p, hd_type_bytes(p->lent.at[i]->type));
+        Storage *lives[2];
+        const int n = p->guard ? 1 : hd_lives_of_lent(l, p->lent.at[i], lives);
+        for (int k = 0; k < n; k++) {
+            r->lent[r->n_lent++] = i;
+            if (p->guard) r->interval[r->n++] = (Interval){0, l->f->n_ops, bytes, HD_ALIGN};
+            else add_storage(p, r, l, lives[k]);
         }
     }
-    return base;
 }
 
-static bool has_seam(const Planner *p, const Func *f) {
+// Where the packed part starts in functions of a step whose seams overlap: after the arguments of each. And in all
+// functions, where buffers are lent.
+static bool is_stacked(const Planner *p, const Func *f) {
     for (int i = 0; i < p->seams.n; i++)
         if (p->seams.at[i].before == f || p->seams.at[i].after == f) return true;
-    return false;
+    return p->lent.n > 0;
+}
+
+static int64_t stack_base(Planner *p) {
+    int64_t base = 0;
+    for (Func *f = p->m->funcs; f; f = f->next) {
+        const int64_t top = !f->is_kernel && is_stacked(p, f) ? place_arguments(p, f) : 0;
+        if (top > base) base = top;
+    }
+    return base;
 }
 
 // --- intervals
 
 static bool find_intervals(const Planner *p, const Lifetimes *l, Space space, Region *found) {
-    int most = l->n_storages + l->f->n_ops + 1;
+    int most = l->n_storages + l->f->n_ops + p->lent.n + 1;
     Arena *a = p->a;
     Region r = {.interval = HD_NEWN(a, Interval, most), .offset = HD_NEWN(a, int64_t, most),
-                .storage = HD_NEWN(a, Storage *, most), .workspace = HD_NEWN(a, const WorkArea *, most)};
+                .storage = HD_NEWN(a, Storage *, most), .workspace = HD_NEWN(a, const WorkArea *, most),
+                .lent = HD_NEWN(a, int, 2 * p->lent.n + 1)};
+    if (space == SPACE_DEVICE) add_lent(p, &r, l);
     if (space == SPACE_DEVICE && !add_left(p, &r, l)) return false;
     if (space == SPACE_DEVICE) add_carried(p, &r, l);
     r.fixed = r.n;
@@ -245,7 +267,8 @@ static bool find_intervals(const Planner *p, const Lifetimes *l, Space space, Re
         }
     }
     for (int i = l->f->n_values; i < l->n_storages; i++)
-        if (l->storage[i].transient && l->storage[i].touches && l->storage[i].space == space && !l->storage[i].carried)
+        if (l->storage[i].transient && l->storage[i].touches && l->storage[i].space == space &&
+            !l->storage[i].carried && !hd_is_lent(l->storage[i].transient))
             add_storage(p, &r, l, &l->storage[i]);
     *found = r;
     return true;
@@ -287,7 +310,7 @@ static int64_t find_peak(const Lifetimes *l, const Region *r, Arena *a, const Op
 static bool own_buffers(Planner *p, const Lifetimes *l) {
     for (int i = l->f->n_values; i < l->n_storages; i++) {
         const Symbol *s = l->storage[i].transient;
-        if (!s || !l->storage[i].touches) continue;
+        if (!s || !l->storage[i].touches || hd_is_lent(s)) continue;
         if (p->user[s->id])
             return hd_error(p->m->cx, s->span, "buffer @%s is transient, but both @%s and @%s use it", s->name,
                             p->user[s->id]->name, l->f->name);
@@ -327,7 +350,7 @@ static bool prepare(Planner *p, Func *f, Work *w, PassCx *cx) {
     for (int i = 0; i < N_SPACES; i++) {
         Room *room = &p->room[i];
         w->base[i] = i == SPACE_DEVICE ? place_arguments(p, f) : room->persistent;
-        if (i == SPACE_DEVICE && has_seam(p, f)) w->base[i] = p->stack;
+        if (i == SPACE_DEVICE && is_stacked(p, f)) w->base[i] = p->stack;
         if (!find_intervals(p, &w->l, (Space)i, &w->r[i])) return false;
         const Op *at = f->first;
         w->live[i] = w->base[i] + find_peak(&w->l, &w->r[i], p->a, &at);
@@ -353,6 +376,21 @@ static PackRoom pack_room(const Planner *p, Space space, int64_t base, const Pas
     return r;
 }
 
+// What is lent has places already, or gets them when all others have theirs.
+static void pack_region(Planner *p, const Region *r, PackRoom room, PassCx *cx) {
+    const int skip = p->lent_at ? 0 : r->n_lent;
+    int64_t *at = HD_NEWN(p->a, int64_t, r->fixed + 1);
+    for (int i = 0; i < r->n_lent && p->lent_at; i++) at[i] = p->lent_at[r->lent[i]];
+    room.at = at;
+    hd_pack_into(r->n - skip, r->fixed - skip, r->interval + skip, r->offset + skip, &room);
+    hd_count(cx, "steps of packing", room.steps);
+    if (!skip) return;
+    p->lent_at = hd_place_lent(r->n, r->n_lent, r->lent, r->interval, r->offset, p->a);
+    for (int i = 0; i < p->lent.n; i++)
+        p->lent.at[i]->place = (Place){.placed = true, .offset = p->stack + p->lent_at[i] +
+                                                                 inset(p, hd_type_bytes(p->lent.at[i]->type))};
+}
+
 // The function that needs most goes first: below its top the others gain nothing, and packing them is quick.
 static void pack_space(Planner *p, Work *work, int n, Space space, PassCx *cx) {
     Room *room = &p->room[space];
@@ -363,9 +401,7 @@ static void pack_space(Planner *p, Work *work, int n, Space space, PassCx *cx) {
         w->done[space] = true;
         const Region *r = &w->r[space];
         int64_t base = w->base[space];
-        PackRoom pack = pack_room(p, space, base, cx);
-        hd_pack_into(r->n, r->fixed, r->interval, r->offset, &pack);
-        hd_count(cx, "steps of packing", pack.steps);
+        pack_region(p, r, pack_room(p, space, base, cx), cx);
         int64_t top = base + hd_pack_height(r->n, r->interval, r->offset);
         if (top > room->top) room->top = top;
         for (int i = 0; i < r->n; i++) {
@@ -403,6 +439,7 @@ static bool declare_arena(const Planner *p, Space space) {
 // The bytes that every function needs; NULL after an error.
 static Work *prepare_all(Planner *p, PassCx *cx, int *n) {
     Module *m = p->m;
+    hd_lend_less(m, p->a);
     place_buffers(p);
     for (Func *f = m->funcs; f; f = f->next)
         if (!f->is_kernel) check_names(f);

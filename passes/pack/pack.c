@@ -53,6 +53,7 @@ typedef struct {
     int64_t *contention; // most bytes alive at one time of a value's life
     const bool *high;    // by value: placed as high as it goes below `ceiling`, where packing ends; NULL: none is
     int64_t ceiling;
+    const int64_t *at;   // by fixed value: the least offset; NULL: 0
     int failed;          // where in the order the first value was that ended above the ceiling; -1: none did
 } Packer;
 
@@ -121,7 +122,7 @@ static void insert(Packer *p, Placed v) {
 // Gives value v the lowest gap that holds it, or the tightest when `tight`.
 static void place(Packer *p, int v, bool tight) {
     int64_t lower = p->values[v].lower, upper = p->values[v].upper, size = p->size[v], align = p->values[v].align;
-    int64_t top = 0, at = -1, slack = INT64_MAX;
+    int64_t top = p->at && v < p->fixed ? p->at[v] : 0, at = -1, slack = INT64_MAX;
     for (int k = 0; k < p->n_blocks && (at < 0 || tight); k++) {
         const Block *b = p->blocks[k];
         p->work--;
@@ -480,6 +481,7 @@ int hd_pack_into(int n, int fixed, const Interval *values, int64_t *offset, Pack
     const int64_t bound = hd_pack_lower_bound(n, values);
     int *scratch = HD_NEWN(a, int, n);
     Packer p = packer(n, fixed, values, a);
+    p.at = room->at;
     p.target = room->capacity > bound ? room->capacity : bound + bound / 2048;
     if (room->effort) search_within(&p, BRIEF_WORK + BRIEF_EACH * n, scratch, room);
     if (room->effort > PACK_BRIEF && p.height > room->enough) search_deep(&p, bound, room);

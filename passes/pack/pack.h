@@ -15,9 +15,14 @@ int hd_pack(int n, int fixed, const Interval *values, int64_t *offset, int64_t c
 // they can take, the search for better ones is short. `early`: steps of a search for a packing into the capacity before
 // packing from both ends; 0: none. `steps` grows by the steps of inner loops.
 // `effort`: by stages, it packs with few steps, in proportion to the values, then with some more, then with all; and
-// stops before a stage where at most `enough` bytes are needed.
+// stops before a stage where at most `enough` bytes are needed. `at`: by fixed value, the least offset it may have;
+// NULL: none has one.
 typedef enum { PACK_AT_ONCE, PACK_BRIEF, PACK_DEEP, PACK_BY_STAGES } PackEffort;
-typedef struct { int64_t capacity, base, early, enough, steps; PackEffort effort; } PackRoom;
+typedef struct {
+    int64_t capacity, base, early, enough, steps;
+    PackEffort effort;
+    const int64_t *at;
+} PackRoom;
 int hd_pack_into(int n, int fixed, const Interval *values, int64_t *offset, PackRoom *room);
 // Searches for a packing into `capacity` (pack_search.c): in `steps` steps of inner loops at the lower bound and as
 // many at larger sizes, counted so that equal inputs give equal packings; what it finds at the bound it finds with any

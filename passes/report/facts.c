@@ -122,7 +122,7 @@ static void add_symbol(Facts *r, const Module *m, const Symbol *s, Arena *a) {
         add_piece(r, s, a);
         r->padding += hd_int(&s->attrs, A_PADDING, 0) * hd_dtype_bytes(s->type->dtype);
     }
-    if (s->kind != SYM_BUFFER || !s->type || s->place.space || hd_has(&s->attrs, A_TRANSIENT)) return;
+    if (!hd_is_kept(s) || s->place.space) return;
     r->classes[class_of_buffer(s)] += hd_align(hd_type_bytes(s->type));
     r->gradients_max += is_whole_gradient(m, s);
 }
@@ -146,7 +146,7 @@ Facts hd_report_facts(const Module *m, Arena *a) {
     int64_t storages = 0; // that persist or are live at the peak
     for (const Symbol *s = m->symbols; s; s = s->next) {
         add_symbol(&r, m, s, a);
-        storages += s->kind == SYM_BUFFER && s->type && !s->place.space && !hd_has(&s->attrs, A_TRANSIENT);
+        storages += hd_is_kept(s) && !s->place.space;
     }
     if (r.pieces.n == 1) r.pieces.n = 0;
     r.kept = r.classes[CLASS_GRADIENTS]; // so far, of what persists

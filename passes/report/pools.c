@@ -159,7 +159,7 @@ void hd_report_pools(const Module *m, Facts *r, Arena *a) {
     }
     if (!p->in_use[0]) return;
     for (const Symbol *s = m->symbols; s; s = s->next)
-        if (g.bucket[s->id] && !hd_has(&s->attrs, A_TRANSIENT)) p->planned += hd_align(hd_type_bytes(s->type));
+        if (g.bucket[s->id] && hd_is_kept(s)) p->planned += hd_align(hd_type_bytes(s->type));
     add_pools(&g, p);
 }
 

@@ -1,6 +1,7 @@
 // Places: arenas and buffers of the module; values and workspaces of a function. Everything is inside its arena.
 // Buffers that persist are disjoint from each other and from everything else, except for results that ops write to
-// them. A transient buffer is used in one function, where verify_contents follows its bytes.
+// them. A transient buffer is used in one function, where verify_contents follows its bytes; and so it does those of a
+// buffer that is lent, in every function.
 //
 // Where the arenas say `guard`, all of this holds for the bytes that guard a storage, too.
 #include "passes/analysis/alignment.h"
@@ -76,26 +77,26 @@ static bool has_guard(PlanCheck *c, const Op *o, Span span, const char *what, Sp
 // Whether a buffer has an address that it can have.
 static bool check_buffer(PlanCheck *c, const Symbol *s) {
     if (!s->type || !s->place.placed) return hd_plan_wrong(c, NULL, s->span, "buffer @%s has no address", s->name);
-    bool transient = hd_has(&s->attrs, A_TRANSIENT);
+    const bool kept = hd_is_kept(s);
     Space space = s->place.space;
     const char *at = hd_plan_at(c, space, s->place.offset);
     int64_t lo = s->place.offset, bytes = hd_type_bytes(s->type);
-    int64_t top = transient ? c->bytes[space] : c->persistent[space];
+    int64_t top = kept ? c->persistent[space] : c->bytes[space];
     if (space != hd_space(&s->attrs))
         return hd_plan_wrong(c, NULL, s->span, "buffer @%s belongs in %s memory and is at %s", s->name,
                              hd_space_text(hd_space(&s->attrs)), at);
     if (lo < 0 || bytes > top - lo)
         return hd_plan_wrong(c, NULL, s->span, "buffer @%s at %s is outside the %lld %sbytes of its arena", s->name,
                              hd_plan_range(c, space, lo, (int64_t)((uint64_t)lo + (uint64_t)bytes)), ll(top),
-                             transient ? "" : "persistent ");
+                             kept ? "persistent " : "");
     if (lo % HD_ALIGN)
         hd_plan_wrong(c, NULL, s->span, "buffer @%s at %s does not start at a multiple of %d bytes", s->name, at,
                       HD_ALIGN);
-    if (transient && lo < c->persistent[space])
-        hd_plan_wrong(c, NULL, s->span, "transient buffer @%s at %s is among the %lld bytes that persist", s->name, at,
-                      ll(c->persistent[space]));
+    if (!kept && lo < c->persistent[space])
+        hd_plan_wrong(c, NULL, s->span, "%s buffer @%s at %s is among the %lld bytes that persist",
+                      hd_is_lent(s) ? "lent" : "transient", s->name, at, ll(c->persistent[space]));
     return has_guard(c, NULL, s->span, hd_sprintf(c->a, "buffer @%s at", s->name), space, lo, lo + bytes,
-                     transient ? c->persistent[space] : 0, top);
+                     kept ? 0 : c->persistent[space], top);
 }
 
 static bool comes_before(const Place *p, const Place *q) {
@@ -107,7 +108,7 @@ static void check_buffers(PlanCheck *c) {
     for (const Symbol *s = c->m->symbols; s; s = s->next) n += s->kind == SYM_BUFFER;
     c->buffers = HD_NEWN(c->a, const Symbol *, n + 1);
     for (const Symbol *s = c->m->symbols; s; s = s->next) {
-        if (s->kind != SYM_BUFFER || !check_buffer(c, s) || hd_has(&s->attrs, A_TRANSIENT)) continue;
+        if (s->kind != SYM_BUFFER || !check_buffer(c, s) || !hd_is_kept(s)) continue;
         if (!hd_type_bytes(s->type)) continue;
         int i = c->n_buffers++;
         for (; i > 0 && comes_before(&s->place, &c->buffers[i - 1]->place); i--) c->buffers[i] = c->buffers[i - 1];
@@ -356,7 +357,7 @@ void hd_check_sizes(PlanCheck *c) {
     for (const Symbol *s = c->m->symbols; s; s = s->next) {
         if (s->kind != SYM_BUFFER || !s->type) continue;
         reach(c, top, s->place.space, s->place.offset, hd_type_bytes(s->type));
-        if (!hd_has(&s->attrs, A_TRANSIENT))
+        if (hd_is_kept(s))
             reach(c, kept, s->place.space, s->place.offset, hd_type_bytes(s->type));
     }
     for (const Func *f = c->m->funcs; f; f = f->next) {
