@@ -71,7 +71,8 @@ static bool find_runtime(Ctx *cx, Runtime *r) {
 static bool is_ours(Ctx *cx, const Runtime *r) {
     Arena *a = hd_arena_new();
     Out headers = hd_out(a);
-    static const char *const names[] = {"dtypes.def", "inits.def", "heddle.h", "heddle_host.h", "bits.h"};
+    static const char *const names[] = {"dtypes.def",     "inits.def",     "heddle.h",
+                                        "heddle_calls.h", "heddle_host.h", "bits.h"};
     size_t size = 0, n = 0;
     const char *archive = hd_read_file(a, r->archive, &size), *read = archive;
     for (size_t i = 0; i < sizeof names / sizeof *names && read; i++) {

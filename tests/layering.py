@@ -42,7 +42,8 @@ UPPER = {"ir/machine", "passes/plan"}
 SHARED = {"runtime/dtypes.def", "runtime/text.h"}
 HUB = {"runtime/base/hub_config.h": {"frontend"}}
 # A header that is installed names what is installed beside it without a folder.
-BESIDE = {"runtime/heddle.h": {"dtypes.def", "inits.def"}, "runtime/heddle_host.h": {"bits.h"}}
+BESIDE = {"runtime/heddle.h": {"dtypes.def", "inits.def", "heddle_calls.h"}, "runtime/heddle_calls.h": {"heddle.h"},
+          "runtime/heddle_host.h": {"bits.h"}}
 # The runtime's table of initialisers, and the folders of the compiler that read it.
 TABLES = {"runtime/inits.def": {"frontend", "codegen"}}
 # Drivers only parse arguments and call: they see every layer.

@@ -8,6 +8,8 @@ int hd_host_launches(const Module *m, const Func *k,
 void hd_host_rows(Emit *e, const Func *k); // kind = rows
 void hd_host_map(Emit *e, const Func *k);  // kind = map
 void hd_host_conv1d(Emit *e, const Op *o); // ... of conv1d or conv1d_grad
+void hd_host_optimizer(Emit *e, const Func *k);  // kind = optimizer
+void hd_host_print_update(Emit *e, const Op *o); // the call of the runtime for an update by it
 
 // The expression that reads a value of type d as float (f64: double, i32: int32_t), and the one that makes d of a value
 // of type `from`.

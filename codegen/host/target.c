@@ -1,28 +1,10 @@
 // The host target: how each op of a plan becomes a statement of C.
-#include "codegen/host/host.h"
-#include "ir/optimizer.h"
+#include "codegen/host/places.h"
 #include "ir/base/ints.h"
 #include "ir/dropout.h"
 #include "ir/shapes.h"
 #include "ir/ssd.h"
 #include <math.h>
-
-static const char *at(Emit *e, int64_t offset) {
-    return offset < 0 ? "NULL" : hd_sprintf(e->a, "base + 0x%llx", (unsigned long long)offset);
-}
-static const char *in(Emit *e, const Op *o, int i) { return at(e, hd_emit_value(e, o->in[i])); }
-static const char *out(Emit *e, const Op *o, int i) { return at(e, hd_emit_result(e, o, i)); }
-static const char *workspace(Emit *e, const Op *o) { return at(e, hd_emit_workspace(e, o)); }
-
-// Library functions of the host compute in f32.
-static void no_f64(Emit *e, const Op *o) {
-    if (o->in[0]->type->dtype == TY_F64)
-        hd_emit_error(e, o->span, "target host has no %s in f64: use f32, bf16 or f16", hd_op_info(o->kind)->mnemonic);
-}
-static const char *f32(Emit *e, const char *place) {
-    return strcmp(place, "NULL") ? hd_sprintf(e->a, "(float *)(%s)", place) : place;
-}
-static const char *i32(Emit *e, const char *place) { return hd_sprintf(e->a, "(int32_t *)(%s)", place); }
 
 static void host_launch(Emit *e, const Op *o) {
     const Func *k = hd_launched(o);
@@ -316,132 +298,8 @@ static void host_dropout_keys(Emit *e, const Op *o) {
                  hd_has(&o->attrs, A_OVER) ? hd_emit_own_part(e, o, 1) : "0", i32(e, out(e, o, 0)));
 }
 
-static const char *update_name(Emit *e, const Func *k) {
-    return hd_sprintf(e->a, "update_%s", hd_emit_identifier(e, k));
-}
+static void host_update(Emit *e, const Op *o) { hd_host_print_update(e, o); }
 
-// What is orthogonalized stands behind the states.
-static void put_direction(Emit *e, const Op *o, int n, const char *states) {
-    const Symbol *master = hd_named(o, A_MASTER_WEIGHTS);
-    const char *space = at(e, hd_emit_workspace(e, o));
-    hd_emit_line(e, o, "hd_host_update(direction_%s, %lld, %s, %s, %s, %s, %s, %d, (float *[]){%s}, NULL, HD_F32, "
-                       "%s);",
-                 update_name(e, hd_update_kernel(o)), ll(hd_type_count(master->type)), hd_emit_decayed(e, o),
-                 hd_emit_number(e->a, hd_float(&o->attrs, A_WEIGHT_DECAY, 0), false),
-                 hd_emit_number(e->a, hd_float(&o->attrs, A_LR_SCALE, 1), false),
-                 f32(e, at(e, hd_emit_buffer(e, o, hd_word(&o->attrs, A_GRADIENT, ""), 0))),
-                 f32(e, at(e, hd_emit_buffer(e, o, master->name, 0))), n, states, f32(e, in(e, o, 0)));
-    hd_emit_line(e, o, "hd_host_orthogonalize(x, %s, %s, %s);", hd_emit_turn(e, o, true, ""), f32(e, space), space);
-}
-
-static void put_lines(Emit *e, const Op *o, const char *states) {
-    const Symbol *master = hd_named(o, A_MASTER_WEIGHTS), *weights = hd_named(o, A_WEIGHTS);
-    const double decay = hd_int(&o->attrs, A_DECAYED, 0) ? hd_float(&o->attrs, A_WEIGHT_DECAY, 0) : 0;
-    if (!hd_type_count(master->type)) return;
-    hd_emit_line(e, o, "hd_host_update_lines(x, %s, %s, %s, %s, %s, %s, (float *[]){%s}, %s, %s, %s, %s);",
-                 hd_emit_lined(e, o, ""), update_name(e, hd_update_kernel(o)), hd_emit_number(e->a, decay, false),
-                 hd_emit_number(e->a, hd_float(&o->attrs, A_LR_SCALE, 1), false),
-                 f32(e, at(e, hd_emit_buffer(e, o, hd_word(&o->attrs, A_GRADIENT, ""), 0))),
-                 f32(e, at(e, hd_emit_buffer(e, o, master->name, 0))), states,
-                 weights ? at(e, hd_emit_buffer(e, o, weights->name, 0)) : "NULL",
-                 hd_emit_dtype(weights ? weights->type->dtype : TY_F32), f32(e, in(e, o, 0)),
-                 at(e, hd_emit_workspace(e, o)));
-}
-
-static void host_update(Emit *e, const Op *o) {
-    const Symbol *master = hd_named(o, A_MASTER_WEIGHTS), *weights = hd_named(o, A_WEIGHTS), *s;
-    Out states = hd_out(e->a);
-    DType d = TY_F32;
-    int n = 0;
-    for (; (s = hd_state(e->m, &o->attrs, n)); n++) {
-        const char *place = at(e, hd_emit_buffer(e, o, s->name, 0));
-        d = s->type->dtype;
-        hd_printf(&states, "%s%s", n ? ", " : "", d == TY_F32 ? f32(e, place) : place);
-    }
-    const bool turns = hd_optimizer_turn(hd_update_kernel(o)) != NULL;
-    if (hd_has_lines(hd_update_kernel(o))) {
-        put_lines(e, o, n ? states.text : "0");
-        return;
-    }
-    const char *type = d == TY_F32 ? "" : hd_sprintf(e->a, "%s, ", hd_emit_dtype(d));
-    if (turns) {
-        if (d != TY_F32) hd_emit_error(e, o->span, "target host keeps the states of a matrix in f32 alone");
-        hd_printf(&states, "%s%s", n++ ? ", " : "", f32(e, at(e, hd_emit_workspace(e, o))));
-        put_direction(e, o, n, states.text);
-    }
-    hd_emit_line(e, o, "hd_host_update%s(%s, %lld, %s, %s, %s, %s, %s, %d, %s(%s *[]){%s}, %s, %s, %s);",
-                 d == TY_F32 ? "" : "_narrow", update_name(e, hd_update_kernel(o)), ll(hd_type_count(master->type)),
-                 hd_emit_decayed(e, o),
-                 hd_emit_number(e->a, hd_float(&o->attrs, A_WEIGHT_DECAY, 0), false),
-                 hd_emit_number(e->a, hd_float(&o->attrs, A_LR_SCALE, 1), false),
-                 f32(e, at(e, hd_emit_buffer(e, o, hd_word(&o->attrs, A_GRADIENT, ""), 0))),
-                 f32(e, at(e, hd_emit_buffer(e, o, master->name, 0))), n, type, d == TY_F32 ? "float" : "void",
-                 n ? states.text : "0",
-                 weights ? at(e, hd_emit_buffer(e, o, weights->name, 0)) : "NULL",
-                 hd_emit_dtype(weights ? weights->type->dtype : TY_F32), f32(e, in(e, o, 0)));
-}
-
-// The update of a run of elements, all of which decay or none; `direction`: what is orthogonalized before it.
-static void optimizer(Emit *e, const Func *k, bool direction) {
-    Out *o = e->c;
-    const int states = k->n_args - OPT_STATE;
-    const bool turns = hd_optimizer_turn(k) != NULL;
-    hd_printf(o, "static void %s%s(int64_t n, const float *scalars, float decay, const float *gradients, "
-                 "float *master,\n    float *const *states) {\n    const float lr = scalars[0], factor = scalars[1];\n"
-                 "    const float correction1 = scalars[2], correction2 = scalars[3];\n", direction ? "direction_" : "",
-              update_name(e, k));
-    if (turns) hd_printf(o, "    float *const matrix = states[%d];\n", states);
-    for (int i = 0; i < states; i++) hd_printf(o, "    float *const p%d = states[%d];\n", i, i);
-    hd_puts(o, "    (void)states, (void)gradients, (void)factor, (void)lr, (void)decay;\n"
-               "    (void)correction1, (void)correction2;\n"
-               "#pragma omp simd\n    for (int64_t i = 0; i < n; i++) {\n");
-    hd_puts(o, hd_is_rule(k) ? "        const float total = factor != factor ? factor : gradients[i];\n"
-                               "        float weights = master[i];\n        (void)total;\n"
-                             : "        const float gradient = gradients[i] * factor;\n"
-                               "        float weights = master[i];\n        (void)gradient;\n");
-    if (direction) {
-        hd_puts(o, "        float direction;\n        (void)weights;\n");
-        hd_puts(o, hd_emit_direction(e, k, "        ", "p", "[i]"));
-        hd_puts(o, "        matrix[i] = direction;\n    }\n}\n\n");
-        return;
-    }
-    if (turns) hd_puts(o, "        const float turned = matrix[i];\n");
-    hd_puts(o, hd_emit_update(e, k, "        ", "p", "[i]"));
-    hd_puts(o, "        master[i] = weights;\n    }\n}\n\n");
-}
-
-// An HdLineUpdate.
-static void line_optimizer(Emit *e, const Func *k) {
-    const int states = k->n_args - OPT_STATE, means = hd_emit_means(k);
-    Out *o = e->c;
-    hd_printf(o, "static void %s(int stage, int64_t n, const float *scalars, float decay, const HdLine *in,\n"
-                 "                 float *const *out) {\n    const float lr = scalars[0], factor = scalars[1];\n"
-                 "    const float correction1 = scalars[2], correction2 = scalars[3];\n"
-                 "    (void)lr, (void)decay, (void)correction1, (void)correction2;\n    switch (stage) {\n",
-              update_name(e, k));
-    for (int stage = 0; stage <= means + states; stage++) {
-        if (stage > means && hd_state_per(k, stage - means - 1) == PER_ELEMENT) continue;
-        hd_printf(o, "    case %d:\n#pragma omp simd\n        for (int64_t i = 0; i < n; i++) {\n"
-                     "            const float gradient = in[0].at[i * in[0].step] * factor;\n"
-                     "            float weights = in[1].at[i * in[1].step], result = 0;\n"
-                     "            (void)gradient, (void)weights, (void)result;\n", stage);
-        for (int i = 0; i < states + means && i < states + stage; i++)
-            hd_printf(o, "            const float %s%d = in[%d].at[i * in[%d].step];\n", i < states ? "state" : "mean",
-                      i < states ? i : i - states, 2 + i, 2 + i);
-        for (int i = 0; i < states; i++)
-            if (stage == means && hd_state_per(k, i) == PER_ELEMENT)
-                hd_printf(o, "            float next%d;\n", i);
-        hd_printf(o, "%s            out[0][i] = %s;\n", hd_emit_lines(e, k, stage, "            "),
-                  stage == means ? "weights" : "result");
-        for (int i = 0; i < states; i++)
-            if (stage == means && hd_state_per(k, i) == PER_ELEMENT)
-                hd_printf(o, "            out[%d][i] = next%d;\n", 1 + i, i);
-        hd_puts(o, "        }\n        break;\n");
-    }
-    hd_puts(o, "    }\n}\n\n");
-}
-
-// Sums over ranks are in the dtype of the parts; the rest moves bytes.
 // This rank's rows are quantized in their place, or their scales found there.
 static void gather_quantized(Emit *e, const Op *o, const Exchange *x) {
     const int64_t row = hd_int(&o->attrs, A_QUANTIZED, 1), rows = hd_type_count(x->part) / row;
@@ -455,6 +313,7 @@ static void gather_quantized(Emit *e, const Op *o, const Exchange *x) {
     hd_emit_line(e, o, "hd_host_all_gather(x, %d, %s, %s, %lld);", x->comm, own, at(e, x->to), ll(bytes));
 }
 
+// Sums over ranks are in the dtype of the parts; the rest moves bytes.
 static void host_collective(Emit *e, const Op *o) {
     const Exchange x = hd_emit_exchange(e, o);
     const DType to = hd_result_type(o, 0)->dtype;
@@ -502,10 +361,7 @@ static void kernels(Emit *e) {
     hd_emit_prelude(e->m, PRELUDE_HOST, e->c);
     hd_puts(e->c, "\n");
     for (const Func *k = e->m->funcs; k; k = k->next) {
-        const bool optimizes = k->is_kernel && hd_kind(&k->attrs) == KIND_OPTIMIZER;
-        if (optimizes && hd_has_lines(k)) line_optimizer(e, k);
-        else if (optimizes) optimizer(e, k, false);
-        if (optimizes && hd_optimizer_turn(k)) optimizer(e, k, true);
+        if (k->is_kernel && hd_kind(&k->attrs) == KIND_OPTIMIZER) hd_host_optimizer(e, k);
         if (!k->is_kernel || !hd_host_launches(e->m, k, NULL)) continue;
         if (hd_kind(&k->attrs) == KIND_MAP) hd_host_map(e, k);
         else hd_host_rows(e, k);
