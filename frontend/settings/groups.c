@@ -6,6 +6,7 @@
 // is the one of the last group that names the parameter and an optimizer.
 #include "frontend/model/sema.h"
 #include <ctype.h>
+#include <math.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -58,13 +59,13 @@ static bool read_decay(Front *f, const Node *n, Group *g) {
 }
 
 // Numbers of optimizers that only groups have.
-static const struct { const char *name, *of; size_t at; double low, high; const char *is; } numbers[] = {
-    {"momentum", "muon", offsetof(OwnOptimizer, momentum), 0, 0.9999999, "a number from 0 to 0.9999999"},
-    {"nesterov", "muon", offsetof(OwnOptimizer, nesterov), 0, 1, "0 or 1"},
-    {"beta2_decay", "adafactor", offsetof(OwnOptimizer, beta2_decay), -1, 0, "a number from -1 to 0"},
-    {"eps1", "adafactor", offsetof(OwnOptimizer, eps1), 0, 1, "a number from 0 to 1"},
-    {"eps2", "adafactor", offsetof(OwnOptimizer, eps2), 0, 1, "a number from 0 to 1"},
-    {"d", "adafactor", offsetof(OwnOptimizer, d), 1, 1e6, "a number from 1 to 1000000"}};
+static const struct { const char *name, *of; size_t at; double low, high; bool whole; const char *is; } numbers[] = {
+    {"momentum", "muon", offsetof(OwnOptimizer, momentum), 0, 0.9999999, false, "a number from 0 to 0.9999999"},
+    {"nesterov", "muon", offsetof(OwnOptimizer, nesterov), 0, 1, true, "0 or 1"},
+    {"beta2_decay", "adafactor", offsetof(OwnOptimizer, beta2_decay), -1, 0, false, "a number from -1 to 0"},
+    {"eps1", "adafactor", offsetof(OwnOptimizer, eps1), 0, 1, false, "a number from 0 to 1"},
+    {"eps2", "adafactor", offsetof(OwnOptimizer, eps2), 0, 1, false, "a number from 0 to 1"},
+    {"d", "adafactor", offsetof(OwnOptimizer, d), 1, 1e6, false, "a number from 1 to 1000000"}};
 enum { NUMBERS = sizeof numbers / sizeof *numbers };
 
 static bool read_number(Front *f, const Node *n, Group *g, int i) {
@@ -72,8 +73,7 @@ static bool read_number(Front *f, const Node *n, Group *g, int i) {
     if (v.kind == VAL_BAD) return false;
     const double x = hd_val_is_number(v) ? hd_val_number(v) : -2;
     *(double *)(void *)((char *)&g->own + numbers[i].at) = x;
-    const bool whole = strcmp(numbers[i].is, "0 or 1") || x == 0 || x == 1;
-    return (x >= numbers[i].low && x <= numbers[i].high && whole) ||
+    return (x >= numbers[i].low && x <= numbers[i].high && (!numbers[i].whole || x == trunc(x))) ||
            hd_front_error(f, n->span, "%s of a group is %s", numbers[i].name, numbers[i].is);
 }
 

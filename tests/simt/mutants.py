@@ -66,7 +66,7 @@ SAMPLE = {
     "ssd_mma": [("ssd_mma_forward", "SC_Y", "offset", 5), ("ssd_mma_grad", "Columns", "compare", 4),
                 ("conv1d", "conv1d", "offset", 1), ("conv1d", "conv1d", "compare", 12),
                 ("conv1d", "conv1d_grad", "compare", 23), ("conv1d", "conv1d_grad", "compare", 28)],
-    "tiny_bf16": [("grad_norm", "gn_tree", "barrier", 1), ("cross_entropy", "CrossEntropy", "copies", 2),
+    "tiny_bf16": [("common", "block_sum", "barrier", 2), ("cross_entropy", "CrossEntropy", "copies", 2),
                   ("cross_entropy", "CE_MEAN_KERNEL", "barrier", 2)],
 }
 

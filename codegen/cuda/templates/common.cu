@@ -264,6 +264,18 @@ template <int V, int n, class R> __device__ __forceinline__ R join_chunks(const 
     }
     return total;
 }
+// The sum over the threads of a block, a power of two, in a fixed tree; every thread of it ends with the same bits.
+template <int threads> __device__ __forceinline__ double block_sum(double sum) {
+    __shared__ double part[threads];
+    __syncthreads(); // where an earlier sum may still be read
+    part[threadIdx.x] = sum;
+    for (int d = threads / 2; d > 0; d /= 2) {
+        __syncthreads();
+        if ((int)threadIdx.x < d) part[threadIdx.x] += part[threadIdx.x + d];
+    }
+    __syncthreads();
+    return part[0];
+}
 template <class R> __device__ __forceinline__ R larger(R a, R b) { return (a > b || a != a) ? a : b; } // NaN wins
 template <class R> __device__ __forceinline__ R warp_max(R x) {
 #pragma unroll

@@ -4,19 +4,6 @@
 // in the order of its elements: equal up to rounding of f64. Written before this text: GN_BLOCKS and GN_TOTAL (names),
 // GN_VEC (4, or 1 where a buffer is not aligned to 16 bytes), GN_BLOCK (HD_NORM_BLOCK of ir/ir.h), GN_SCALE (an f64
 // literal). GN_BLOCKS: grid (ceil(count / GN_BLOCK), 1, 1), 256 threads. GN_TOTAL: one block of 1024 threads.
-#ifndef GN_ONCE
-#define GN_ONCE
-template <int threads> __device__ __forceinline__ double gn_tree(double sum) {
-    __shared__ double part[threads];
-    part[threadIdx.x] = sum;
-    for (int d = threads / 2; d > 0; d /= 2) {
-        __syncthreads();
-        if ((int)threadIdx.x < d) part[threadIdx.x] += part[threadIdx.x + d];
-    }
-    return part[0];
-}
-#endif
-
 extern "C" __global__ void __launch_bounds__(256) GN_BLOCKS(const float *grad, i64 count, double *sums) {
     enter();
     const i64 first = (i64)blockIdx.x * GN_BLOCK;
@@ -33,7 +20,7 @@ extern "C" __global__ void __launch_bounds__(256) GN_BLOCKS(const float *grad, i
             for (i64 k = at; k < count; k++) sum += (double)grad[k] * (double)grad[k];
         }
     }
-    sum = gn_tree<256>(sum);
+    sum = block_sum<256>(sum);
     if (threadIdx.x == 0) sums[blockIdx.x] = sum;
 }
 
@@ -42,6 +29,6 @@ extern "C" __global__ void __launch_bounds__(1024) GN_TOTAL(const double *sums, 
     double sum = 0;
 #pragma unroll 8
     for (i64 i = threadIdx.x; i < count; i += 1024) sum += sums[i];
-    sum = gn_tree<1024>(sum);
+    sum = block_sum<1024>(sum);
     if (threadIdx.x == 0) *norm = (float)(sqrt(sum) / GN_SCALE);
 }

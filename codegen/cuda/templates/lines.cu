@@ -4,19 +4,6 @@
 // averages differs from row to row, 2: from column to column), LN_FORMALS (the states and the means so far, as
 // further arguments), of elements LN_T (type of the compute weights) and LN_COMPUTE (1: they are apart from the
 // master weights). All: 256 threads. Sums are f64, in one fixed order.
-#ifndef LN_ONCE
-#define LN_ONCE
-__device__ __forceinline__ double ln_tree(double sum) {
-    __shared__ double part[256];
-    __syncthreads();
-    part[threadIdx.x] = sum;
-    for (int d = 128; d > 0; d /= 2) {
-        __syncthreads();
-        if ((int)threadIdx.x < d) part[threadIdx.x] += part[threadIdx.x + d];
-    }
-    return part[0];
-}
-#endif
 #define LN_GIVEN                                                                                                       \
     const float *grad, float *master, const float *scalars, i64 rows, i64 cols, float *to, double *sums LN_FORMALS
 
@@ -26,7 +13,7 @@ extern "C" __global__ void __launch_bounds__(256) LN_KERNEL(LN_GIVEN) {
     enter();
     double sum = 0;
     for (i64 c = threadIdx.x; c < cols; c += 256) sum += (double)LN_AT(blockIdx.x, c);
-    sum = ln_tree(sum);
+    sum = block_sum<256>(sum);
     if (threadIdx.x == 0) to[blockIdx.x] = (float)(sum / (double)cols);
     (void)rows, (void)sums;
 }
@@ -71,7 +58,7 @@ extern "C" __global__ void __launch_bounds__(256) LN_KERNEL(LN_GIVEN) {
     for (i64 run = (i64)blockIdx.x * 1024; run < n; run += (i64)gridDim.x * 1024)
         for (i64 i = run + threadIdx.x; i < run + 1024 && i < n; i += 256)
             sum += (double)(LN_OF == 3 ? LN_AT(i / cols, i % cols) : LN_OF == 1 ? LN_AT(i, 0) : LN_AT(0, i));
-    sum = ln_tree(sum);
+    sum = block_sum<256>(sum);
     if (threadIdx.x == 0) sums[blockIdx.x] = sum;
     (void)to;
 }
@@ -81,7 +68,7 @@ extern "C" __global__ void __launch_bounds__(256)
     const i64 n = LN_OF == 3 ? rows * cols : LN_OF == 1 ? rows : cols;
     double sum = 0;
     for (i64 i = threadIdx.x; i < runs; i += 256) sum += sums[i];
-    sum = ln_tree(sum);
+    sum = block_sum<256>(sum);
     if (threadIdx.x == 0) to[0] = (float)(sum / (double)n);
 }
 #endif

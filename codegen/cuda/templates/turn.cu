@@ -2,19 +2,6 @@
 // sum is in f64 and in one fixed order: block b takes runs b, b + blocks, ... of 4096 elements, as grad_norm.cu does;
 // then every block adds all of these. Written before this text: TU_SQUARES and TU_SCALE (names), TU_T (type of
 // elements), TU_LEAST (an f32 literal). Both: the same grid of at most 1024 blocks, 256 threads.
-#ifndef TU_ONCE
-#define TU_ONCE
-__device__ __forceinline__ double tu_tree(double sum) {
-    __shared__ double part[256];
-    part[threadIdx.x] = sum;
-    for (int d = 128; d > 0; d /= 2) {
-        __syncthreads();
-        if ((int)threadIdx.x < d) part[threadIdx.x] += part[threadIdx.x + d];
-    }
-    return part[0];
-}
-#endif
-
 extern "C" __global__ void __launch_bounds__(256) TU_SQUARES(const TU_T *d, i64 count, double *sums) {
     enter();
     double sum = 0;
@@ -31,7 +18,7 @@ extern "C" __global__ void __launch_bounds__(256) TU_SQUARES(const TU_T *d, i64 
                 for (i64 k = at; k < count; k++) sum += (double)widen(d[k]) * (double)widen(d[k]);
             }
         }
-    sum = tu_tree(sum);
+    sum = block_sum<256>(sum);
     if (threadIdx.x == 0) sums[blockIdx.x] = sum;
 }
 
@@ -41,7 +28,7 @@ extern "C" __global__ void __launch_bounds__(256)
     double sum = 0;
     for (i64 i = threadIdx.x; i < parts; i += 256) sum += sums[i];
     __shared__ float all;
-    sum = tu_tree(sum);
+    sum = block_sum<256>(sum);
     if (threadIdx.x == 0) all = (float)sqrt(sum);
     __syncthreads();
     const float by = all > TU_LEAST || all != all ? all : TU_LEAST;
