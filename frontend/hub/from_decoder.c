@@ -12,6 +12,8 @@ typedef struct {
     Out *o;
     bool gemma, head_norms, wide_norms, bias, out_bias, scaled, linear, llama3, tied, windows, experts;
     const char *pattern; // of layers with a window (S) and without (F), the shortest one; NULL: all are alike
+    const char *mlps; // of layers with experts (E) and without (D), the shortest one; NULL: all are alike
+    bool clips;       // q, k and v
     const char *act;
 } Decoder;
 
@@ -45,6 +47,12 @@ static bool check_layer_types(const HubModel *m, int64_t layers) {
                         (long long)n, (long long)layers);
 }
 
+static const char *shortest(const HubModel *m, const char *all, int64_t layers) { // pattern that repeats
+    int64_t period = 1;
+    while (period < layers && strncmp(all, all + period, (size_t)(layers - period)) != 0) period++;
+    return hd_strndup(m->cx->arena, all, (size_t)period);
+}
+
 static bool find_windows(Decoder *d) {
     enum { MOST_LAYERS = 10000 };
     const HubModel *m = d->m;
@@ -57,10 +65,40 @@ static bool find_windows(Decoder *d) {
     if (off || (m->family & (HUB_LLAMA | HUB_OLMOE)) || !hd_hub_integer(m, "sliding_window")) return true;
     all = HD_NEWN(m->cx->arena, char, layers + 1);
     for (int64_t i = 0; i < layers; i++) all[i] = slides(m, i) ? 'S' : 'F';
-    int64_t period = 1;
-    while (period < layers && strncmp(all, all + period, (size_t)(layers - period)) != 0) period++;
     d->windows = strchr(all, 'S') != NULL;
-    if (strchr(all, 'S') && strchr(all, 'F')) d->pattern = hd_strndup(m->cx->arena, all, (size_t)period);
+    if (strchr(all, 'S') && strchr(all, 'F')) d->pattern = shortest(m, all, layers);
+    return true;
+}
+
+static const char *experts_key(const HubModel *m) { // of the two names that a config may have for it
+    return m->family == HUB_MIXTRAL || hd_hub_value(m, "num_local_experts") ? "num_local_experts" : "num_experts";
+}
+
+// The layers whose MLP is one of experts, by transformers' rule: not those of "mlp_only_layers", and of the others each
+// one whose number, from 1, "decoder_sparse_step" divides.
+static bool find_experts(Decoder *d) {
+    const HubModel *m = d->m;
+    const int64_t layers = hd_hub_integer(m, "num_hidden_layers"), step = hd_hub_integer(m, "decoder_sparse_step");
+    const HdHubValue *only = hd_hub_value(m, "mlp_only_layers");
+    char *all = HD_NEWN(m->cx->arena, char, layers + 1);
+    if (m->family != HUB_QWEN3_MOE) return true;
+    if (step < 1) return hd_hub_wrong(m, "decoder_sparse_step", "is 0: a number of at least 1 is expected");
+    if (only && strcmp(only->text, "[]") != 0)
+        return hd_hub_wrong(m, "mlp_only_layers", "is %s: a list of numbers of layers is expected", only->text);
+    const bool some = hd_hub_integer(m, experts_key(m)) > 0;
+    for (int64_t i = 0; i < layers; i++) all[i] = some && (i + 1) % step == 0 ? 'E' : 'D';
+    for (int i = 0; i < m->config.n; i++) {
+        const HdHubValue *v = &m->config.at[i];
+        if (!hd_hub_is_below(v->key, "mlp_only_layers")) continue;
+        char *end;
+        const long long layer = strtoll(v->text, &end, 10);
+        if (v->kind != HD_HUB_NUMBER || *end || layer < 0 || layer >= layers)
+            return hd_hub_wrong(m, v->key, "is %s: numbers of layers, from 0 to %lld, are expected", v->text,
+                                (long long)layers - 1);
+        all[layer] = 'D';
+    }
+    d->experts = strchr(all, 'E') != NULL;
+    if (d->experts && strchr(all, 'D')) d->mlps = shortest(m, all, layers);
     return true;
 }
 
@@ -85,12 +123,8 @@ static bool find_scaling(Decoder *d) {
 
 // --- text
 
-static const char *experts_key(const HubModel *m) { // of the two names that a config may have for it
-    return m->family == HUB_MIXTRAL || hd_hub_value(m, "num_local_experts") ? "num_local_experts" : "num_experts";
-}
-
-static const char *hidden_key(const HubModel *m) {
-    return m->family == HUB_QWEN3_MOE ? "moe_intermediate_size" : "intermediate_size";
+static const char *hidden_key(const Decoder *d) {
+    return d->m->family == HUB_QWEN3_MOE && d->experts ? "moe_intermediate_size" : "intermediate_size";
 }
 
 static bool caps_scores(const HubModel *m) {
@@ -99,7 +133,7 @@ static bool caps_scores(const HubModel *m) {
 
 static void put_head(const Decoder *d) {
     const HubModel *m = d->m;
-    HubArg args[24];
+    HubArg args[28];
     int n = 0;
     const bool kv = hd_hub_value(m, "num_key_value_heads") != NULL, size = hd_hub_value(m, "head_dim") != NULL;
     const char *seq = hd_hub_integer(m, "max_position_embeddings") > MOST_SEQ ? "4096" : "positions";
@@ -109,7 +143,8 @@ static void put_head(const Decoder *d) {
     args[n++] = (HubArg){"kv_heads", kv ? hd_hub_number(m, "num_key_value_heads") : "heads"};
     args[n++] = (HubArg){"dim", hd_hub_number(m, "hidden_size")};
     args[n++] = (HubArg){"head_dim", size ? hd_hub_number(m, "head_dim") : "dim/heads"};
-    args[n++] = (HubArg){"hidden", hd_hub_number(m, hidden_key(m))};
+    args[n++] = (HubArg){"hidden", hd_hub_number(m, hidden_key(d))};
+    if (d->mlps) args[n++] = (HubArg){"wide", hd_hub_number(m, "intermediate_size")};
     if (d->experts) {
         args[n++] = (HubArg){"experts", hd_hub_number(m, experts_key(m))};
         args[n++] = (HubArg){"active", hd_hub_number(m, "num_experts_per_tok")};
@@ -126,6 +161,8 @@ static void put_head(const Decoder *d) {
     }
     if (d->windows) args[n++] = (HubArg){"window", hd_hub_number(m, "sliding_window")};
     if (d->pattern) args[n++] = (HubArg){"pattern", hd_sprintf(m->cx->arena, "\"%s\"", d->pattern)};
+    if (d->mlps) args[n++] = (HubArg){"mlps", hd_sprintf(m->cx->arena, "\"%s\"", d->mlps)};
+    if (d->clips) args[n++] = (HubArg){"clip", hd_hub_number(m, "clip_qkv")};
     if (d->gemma) args[n++] = (HubArg){"query_scalar", hd_hub_number(m, "query_pre_attn_scalar")};
     if (caps_scores(m)) args[n++] = (HubArg){"score_cap", hd_hub_number(m, "attn_logit_softcapping")};
     if (hd_hub_value(m, "final_logit_softcapping"))
@@ -176,6 +213,7 @@ static void put_attention(const Decoder *d) {
         hd_printf(o, "    fn normed(x, count, weight) {                  // each head on its own\n"
                   "      let each = rms_norm(reshape(x, [batch, seq, count, head_dim]), %sweight, eps);\n"
                   "      return reshape(each, [batch, seq, count*head_dim]);\n    }\n", d->gemma ? "1 + " : "");
+    if (d->clips) hd_puts(o, "    fn clipped(x) { return max(min(x, clip), -clip); }\n");
     hd_puts(o, "    fn forward(x) {\n");
     for (int i = 0; i < 2; i++) {
         const char *n = i ? "k" : "q", *count = i ? "kv_heads" : "heads", *b = d->bias ? i ? ", bk" : ", bq" : "";
@@ -183,10 +221,12 @@ static void put_attention(const Decoder *d) {
             hd_printf(o, "      let %s = turned(normed(linear(x, w%s%s), %s, %s_norm), %s);\n", n, n, b, count, n,
                       count);
         else if (d->wide_norms)
-            hd_printf(o, "      let %s = turned(rms_norm(linear(x, w%s%s), %s_norm, eps), %s);\n", n, n, b, n, count);
+            hd_printf(o, "      let %s = turned(%srms_norm(linear(x, w%s%s), %s_norm, eps)%s, %s);\n", n,
+                      d->clips ? "clipped(" : "", n, b, n, d->clips ? ")" : "", count);
         else hd_printf(o, "      let %s = turned(linear(x, w%s%s), %s);\n", n, n, b, count);
     }
-    hd_printf(o, "      let v = linear(x, wv%s);\n", d->bias ? ", bv" : "");
+    hd_printf(o, d->clips ? "      let v = clipped(linear(x, wv%s));\n" : "      let v = linear(x, wv%s);\n",
+              d->bias ? ", bv" : "");
     hd_puts(o, "      let a = attention(q, k, v, heads = heads, kv_heads = kv_heads, causal = true");
     if (d->gemma) hd_puts(o, ", scale = 1/sqrt(query_scalar)");
     if (caps_scores(d->m)) hd_puts(o, ",\n                        softcap = score_cap");
@@ -197,17 +237,18 @@ static void put_attention(const Decoder *d) {
 }
 
 static void put_mlp(const Decoder *d) {
+    const char *wide = d->mlps ? "wide" : "hidden";
     hd_printf(d->o,
               "  module Mlp {\n"
-              "    param gate: [hidden, dim] = normal(std) as \"model.layers.{i}.mlp.gate_proj.weight\";\n"
-              "    param up: [hidden, dim] = normal(std) as \"model.layers.{i}.mlp.up_proj.weight\";\n"
-              "    param down: [dim, hidden] = normal(std/sqrt(2*layers)) as "
+              "    param gate: [%s, dim] = normal(std) as \"model.layers.{i}.mlp.gate_proj.weight\";\n"
+              "    param up: [%s, dim] = normal(std) as \"model.layers.{i}.mlp.up_proj.weight\";\n"
+              "    param down: [dim, %s] = normal(std/sqrt(2*layers)) as "
               "\"model.layers.{i}.mlp.down_proj.weight\";\n"
               "    fn forward(x) {\n"
               "      let act = %s(linear(x, gate)) * linear(x, up);\n"
               "      return linear(act, down);\n"
               "    }\n"
-              "  }\n", d->act);
+              "  }\n", wide, wide, wide, d->act);
 }
 
 // Every token goes through the `active` experts with the largest probabilities; none is dropped.
@@ -217,8 +258,9 @@ static void put_experts(const Decoder *d) {
         {"down", "dim, hidden", "std/sqrt(2*layers)", "down_proj", "w2"}};
     const bool mixtral = d->m->family == HUB_MIXTRAL, normed = mixtral || hd_hub_true(d->m, "norm_topk_prob");
     const char *of = mixtral ? "block_sparse_moe" : "mlp";
-    hd_printf(d->o, "  module Mlp {\n"
-              "    param router: [experts, dim] = normal(std) as \"model.layers.{i}.%s.gate.weight\";\n", of);
+    hd_printf(d->o, "  module %s {\n"
+              "    param router: [experts, dim] = normal(std) as \"model.layers.{i}.%s.gate.weight\";\n",
+              d->mlps ? "Experts" : "Mlp", of);
     for (int i = 0; i < 3; i++)
         hd_printf(d->o, "    param %s: [experts over expert, %s] = normal(%s)\n"
                   "      as \"model.layers.{i}.%s.experts.{n}.%s.weight\";\n", matrices[i].name, matrices[i].shape,
@@ -241,10 +283,15 @@ static void put_block(const Decoder *d) {
     if (d->gemma)
         hd_puts(d->o, "  module Norm {                                    // the weight is the distance from 1\n"
                 "    param weight: [dim] = zeros;\n    fn forward(x) { return rms_norm(x, 1 + weight, eps); }\n  }\n");
-    hd_printf(d->o, "  module Block%s {\n", d->pattern ? "(sliding)" : "");
+    hd_printf(d->o, "  module Block%s {\n", d->pattern && d->mlps ? "(sliding, dense)"
+                                             : d->pattern          ? "(sliding)"
+                                             : d->mlps             ? "(dense)"
+                                                                   : "");
     for (int i = 0; i < (d->gemma ? 4 : 2); i++)
         hd_printf(d->o, "    norm%d = %s as \"model.layers.{i}.%s\";\n", i + 1, norm, names[i]);
-    hd_printf(d->o, "    attn = Attention%s;\n    mlp = Mlp;\n    fn forward(x) {\n", d->pattern ? "(sliding)" : "");
+    hd_printf(d->o, "    attn = Attention%s;\n", d->pattern ? "(sliding)" : "");
+    hd_puts(d->o, d->mlps ? "    if dense { mlp = Mlp; } else { mlp = Experts; }\n" : "    mlp = Mlp;\n");
+    hd_puts(d->o, "    fn forward(x) {\n");
     if (d->gemma) hd_puts(d->o, "      let h = x + norm2(attn(norm1(x)));\n      return h + norm4(mlp(norm3(h)));\n");
     else hd_puts(d->o, "      let h = x + attn(norm1(x));\n      return h + mlp(norm2(h));\n");
     hd_puts(d->o, "    }\n  }\n");
@@ -257,7 +304,11 @@ static void put_loss(const Decoder *d) {
     hd_puts(o, "  module Table { param weight: [vocab, dim] = normal(std); }\n"
             "  wte = Table as \"model.embed_tokens\";\n");
     if (!d->tied) hd_puts(o, "  head = Table as \"lm_head\";\n");
-    if (d->pattern) hd_puts(o, "  blocks = repeat(i < layers) Block(pattern[i % size(pattern)] == \"S\");\n");
+    const char *slides_here = d->pattern ? "pattern[i % size(pattern)] == \"S\"" : "",
+               *dense_here = d->mlps ? "mlps[i % size(mlps)] == \"D\"" : "";
+    if (d->pattern || d->mlps)
+        hd_printf(o, "  blocks = repeat(i < layers) Block(%s%s%s);\n", slides_here, d->pattern && d->mlps ? ", " : "",
+                  dense_here);
     else hd_puts(o, "  blocks = repeat(layers) Block;\n");
     hd_printf(o, "  norm = %s as \"model.norm\";\n\n", d->gemma ? "Norm" : "RMSNorm(dim, eps)");
     hd_printf(o, "  fn logits(tokens: i32[batch, seq]) {\n"
@@ -270,6 +321,18 @@ static void put_loss(const Decoder *d) {
               cap ? "softcap * tanh(y / softcap)" : "y");
 }
 
+static void put_dense(const Decoder *d) { // which layers have no experts, as config.json says it
+    int n = 0;
+    if (d->mlps) hd_puts(d->o, "           [\"intermediate_size\", wide],\n");
+    else hd_printf(d->o, "           [\"num_experts\", %lld],\n", (long long)hd_hub_integer(d->m, experts_key(d->m)));
+    hd_printf(d->o, "           [\"decoder_sparse_step\", %lld],\n",
+              (long long)hd_hub_integer(d->m, "decoder_sparse_step"));
+    for (int i = 0; i < d->m->config.n; i++)
+        if (hd_hub_is_below(d->m->config.at[i].key, "mlp_only_layers"))
+            hd_printf(d->o, "%s%s", n++ ? ", " : "           [\"mlp_only_layers\", [", d->m->config.at[i].text);
+    if (n) hd_puts(d->o, "]],\n");
+}
+
 static void put_config(const Decoder *d) {
     const HubModel *m = d->m;
     Out *o = d->o;
@@ -280,10 +343,12 @@ static void put_config(const Decoder *d) {
     hd_printf(o, "           [\"vocab_size\", vocab], [\"hidden_size\", dim], [\"%s\", hidden],\n"
               "           [\"num_hidden_layers\", layers], [\"num_attention_heads\", heads],\n"
               "           [\"num_key_value_heads\", kv_heads], [\"head_dim\", %s],\n"
-              "           [\"max_position_embeddings\", positions], [\"rms_norm_eps\", eps],\n", hidden_key(m),
+              "           [\"max_position_embeddings\", positions], [\"rms_norm_eps\", eps],\n", hidden_key(d),
               null ? "head_dim == dim/heads ? \"null\" : head_dim" : "head_dim");
     if (d->experts)
         hd_printf(o, "           [\"%s\", experts], [\"num_experts_per_tok\", active],\n", experts_key(m));
+    if (d->clips) hd_puts(o, "           [\"clip_qkv\", clip],\n");
+    if (d->mlps || (m->family == HUB_QWEN3_MOE && !d->experts)) put_dense(d);
     if (m->family & (HUB_OLMOE | HUB_QWEN3_MOE))
         hd_printf(o, "           [\"norm_topk_prob\", \"%s\"],\n",
                   hd_hub_true(m, "norm_topk_prob") ? "true" : "false");
@@ -323,16 +388,17 @@ bool hd_from_decoder(const HubModel *m, Out *o) {
                  .head_norms = m->family & (HUB_QWEN3 | HUB_GEMMA3 | HUB_QWEN3_MOE),
                  .wide_norms = m->family == HUB_OLMOE,
                  .bias = asked || m->family == HUB_QWEN2, .out_bias = asked,
-                 .tied = hd_hub_true(m, "tie_word_embeddings")};
+                 .tied = hd_hub_true(m, "tie_word_embeddings"), .clips = hd_hub_value(m, "clip_qkv") != NULL};
     d.act = hd_hub_activation(m, gemma ? "hidden_activation" : "hidden_act");
     bool ok = d.act != NULL;
     ok &= find_windows(&d);
+    ok = ok && find_experts(&d);
     ok &= find_scaling(&d);
     if (!ok) return false;
     put_head(&d);
     put_attention(&d);
+    if (!d.experts || d.mlps) put_mlp(&d);
     if (d.experts) put_experts(&d);
-    else put_mlp(&d);
     put_block(&d);
     put_loss(&d);
     put_config(&d);

@@ -4,18 +4,21 @@ Usage: python3 -P hf_models.py HEDDLEC [MODEL...]. Needs torch, transformers and
 
 For each model: the loss of a validation (f32: 1e-6), 5 steps of training beside PyTorch's own autograd and AdamW (f32:
 1e-5), and --export=DIR --as=hf, which from_pretrained loads with no missing and no unexpected key and with the same
-logits. --init says no difference from config.json, and one where theta was changed.
+logits. --init says no difference from config.json, and one where theta was changed. MODEL `recorded`: the losses that
+from_hf.py holds.
 """
 import os
 import struct
 import subprocess
 import sys
 import tempfile
+import types
 
 import torch
 import transformers
 
 sys.path.append(os.path.dirname(os.path.abspath(__file__)))  # last: `numbers` is Python's
+import from_hf
 from hf_llama import LR, expect, lines, loss_of, torch_losses
 
 SEQ, WINDOWS, STEPS = 24, 4, 5
@@ -55,10 +58,19 @@ MODELS = {
     "olmoe": ("Olmoe", dict(SIZES, num_experts=6, num_experts_per_tok=3, pad_token_id=None, eos_token_id=None)),
     "olmoe-normed": ("Olmoe", dict(SIZES, num_experts=4, num_experts_per_tok=2, pad_token_id=None, eos_token_id=None,
                                    norm_topk_prob=True, attention_bias=True)),
+    "olmoe-clipped": ("Olmoe", dict(SIZES, num_experts=4, num_experts_per_tok=2, pad_token_id=None, eos_token_id=None,
+                                    clip_qkv=0.6)),
     "qwen3-moe": ("Qwen3Moe", dict(SIZES, num_experts=6, num_experts_per_tok=2, moe_intermediate_size=48,
                                    head_dim=32, norm_topk_prob=True)),
+    "qwen3-moe-dense": ("Qwen3Moe", dict(SIZES, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=48,
+                                         head_dim=32, norm_topk_prob=True, decoder_sparse_step=2,
+                                         mlp_only_layers=[3], num_hidden_layers=6)),
+    "qwen3-moe-none": ("Qwen3Moe", dict(SIZES, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=48,
+                                        head_dim=32, mlp_only_layers=[0, 1, 2, 3])),
     "mamba2": ("Mamba2", dict(MAMBA, n_groups=2)),
     "mamba2-tied": ("Mamba2", dict(MAMBA, n_groups=1, tie_word_embeddings=True, layer_norm_epsilon=1e-3)),
+    "mamba2-bias": ("Mamba2", dict(MAMBA, n_groups=2, use_bias=True)),
+    "mamba2-bare": ("Mamba2", dict(MAMBA, n_groups=1, use_conv_bias=False)),
 }
 
 
@@ -119,12 +131,30 @@ def compare(heddlec, name, folder):
             sys.exit(f"{name}: another theta: {said}")
 
 
+def check_recorded(heddlec, folder):
+    """The losses that from_hf.py has of its own small models, where there is no transformers."""
+    from_hf.compiled.programs = types.SimpleNamespace(compiler=heddlec)
+    os.chdir(folder)
+    tokens = torch.tensor(from_hf.TOKENS)
+    x, y = tokens[:-1].view(4, -1), tokens[1:].view(4, -1)
+    for name in from_hf.RECORDED:
+        _, there, want = from_hf.recorded(name)
+        eager = {} if "mamba" in name else dict(attn_implementation="eager")
+        model = transformers.AutoModelForCausalLM.from_pretrained(there, dtype=torch.float32, **eager).eval()
+        with torch.no_grad():
+            loss = loss_of(model, x, y).item()
+        expect(f"{name}: recorded {want}, here {loss:.8g}, relative difference", abs(loss - want) / loss, 1e-6)
+
+
 def main():
-    heddlec, names = os.path.abspath(sys.argv[1]), sys.argv[2:] or list(MODELS)
+    heddlec, names = os.path.abspath(sys.argv[1]), sys.argv[2:] or [*MODELS, "recorded"]
     torch.set_num_threads(2)
     for name in names:
         with tempfile.TemporaryDirectory() as folder:
-            compare(heddlec, name, folder)
+            if name == "recorded":
+                check_recorded(heddlec, folder)
+            else:
+                compare(heddlec, name, folder)
 
 
 if __name__ == "__main__":
