@@ -3,14 +3,16 @@
 Usage: inputs.py ROOT HEDDLEC [CASE...]. Cases as in cases.py.
 """
 import json
+import math
 import os
+import re
 import struct
 import subprocess
 import sys
 
 import compiled
 from cases import check
-from compiled import bad, digest_of, good, read, write
+from compiled import bad, digest_of, good, read, tensors_of, write
 
 ROWS, PIXELS, SEQ, VOCAB = 24, 12, 8, 50
 MODELS = {
@@ -285,6 +287,42 @@ def example(name, *settings):
     check(r.returncode == 0 and not r.stdout, "cannot compile:", " ".join(command), r.stdout.decode())
     compiled.programs.built[name,] = f"./{name}"
     return name
+
+
+def convolved(x, size, weight, bias, stride, depth, out):
+    """A 3 x 3 convolution of x[row, column], lists of `depth` numbers, with zeros around; weight [out, 3, 3, depth]."""
+    y = {}
+    for row in range(0, size, stride):
+        for column in range(0, size, stride):
+            near = [v for i in range(9) for v in x.get((row + i // 3 - 1, column + i % 3 - 1), [0] * depth)]
+            y[row // stride, column // stride] = [
+                bias[o] + sum(a * b for a, b in zip(near, weight[9 * depth * o :])) for o in range(out)]
+    return y
+
+
+def case_convolution():
+    """The text in docs/limits.md for a convolution over two dimensions is one."""
+    with open(os.path.join(compiled.programs.root, "docs/limits.md"), encoding="utf-8") as f:
+        write("conv.hd", re.search(r"```hd\n(.*?)```", f.read(), re.S)[1].encode())
+    side, colours, wide = 6, 2, 4
+    sizes = (f"side={side}", f"colours={colours}", f"wide={wide}", "train.batch=1", "schedule.functions=features")
+    command = [compiled.programs.compiler, "conv.hd", "-o", "conv", *(w for s in sizes for w in ("--set", s))]
+    r = subprocess.run(command, capture_output=True, text=True)
+    check(r.returncode == 0 and not r.stderr, "cannot compile:", r.stderr)
+    compiled.programs.built["conv",] = "./conv"
+    image = [math.sin(i) for i in range(side * side * colours)]
+    array("x.npy", "f", (1, side, side, colours), image)
+    array("y.npy", "B", (1,), [1])
+    good("--data", "image=x.npy", "--data", "label=y.npy", "--steps=2", "--export=w", settings=("conv",))
+    good("--init=w", "--run=features", "--data=x.npy", "--output=f.npy", settings=("conv",))
+    w = {k: struct.unpack(f"<{len(data) // 4}f", data) for k, (_, _, data) in tensors_of("w")[0].items()}
+    x = {(i // side, i % side): image[colours * i : colours * (i + 1)] for i in range(side * side)}
+    h = convolved(x, side, w["first.weight"], w["first.bias"], 1, colours, wide)
+    h = {at: [max(v, 0) for v in row] for at, row in h.items()}
+    want = convolved(h, side, w["second.weight"], w["second.bias"], 2, wide, wide)
+    got = struct.unpack(f"<{9 * wide}f", read("f.npy")[-4 * 9 * wide :])
+    most = max(abs(a - b) for a, b in zip(got, (v for at in sorted(want) for v in want[at])))
+    check(len(want) == 9 and most < 1e-5 * max(map(abs, got)), "not a convolution:", most, got)
 
 
 def case_examples_learn():
