@@ -94,7 +94,8 @@ static int run_options(const HdProgram *p, const Options *o, const char *launche
     if (!p->backend->threads) return run_processes(p, o);
     if (started > 1) {
         if (!rank)
-            hd_say(stderr, "error: %s has started %d processes: target %s runs its %d rank%s as threads of one\n",
+            hd_say(stderr, "error: %s has started %d processes: target %s runs its %d rank%s as threads of one: start "
+                           "it alone; --target=cuda of heddlec makes a program whose ranks are processes\n",
                    launcher, started, p->target, n, n > 1 ? "s" : "");
         return 2;
     }

@@ -429,6 +429,8 @@ bool hd_bind_model_args(Front *f, Node *const *sets, int n_sets) {
         // a setting of train or schedule, or an argument
         if (strchr(sets[k]->name, '.') || hd_name_at(&root->args.names, sets[k]->name) >= 0) continue;
         const char *setting = hd_setting_called(sets[k]->name), *hint = hd_suggest(f, sets[k]->name, names);
+        const char *known = hd_suggest_setting(f, sets[k]->name);
+        if (!*hint && !setting && known) hint = known;
         if (setting && !*hint) hint = hd_sprintf(f->arena, "; did you mean '%s'?", setting);
         ok = hd_front_error(f, sets[k]->span, "%s has no argument '%s'%s (it has: %s)", f->model->name, sets[k]->name,
                             hint, hd_list_names(f, names));

@@ -465,7 +465,8 @@ Val hd_lower_argument(Front *f, const Node *formal, const char *of) {
                             formal->name, of);
     DType dt = TY_F32;
     if (formal->b->name && (!hd_dtype_parse(formal->b->name, &dt) || (dt != TY_F32 && dt != TY_I32)))
-        return hd_front_bad(f, formal->b->span, "an argument of '%s' is f32 or i32, not '%s'", of, formal->b->name);
+        return hd_front_bad(f, formal->b->span, "an argument of '%s' is f32 or i32, not '%s'; files of other types are "
+                            "read as one of them", of, formal->b->name);
     const Type *t = hd_lower_type(f, f->root, formal->b->a, dt, "an argument");
     return t ? (Val){.kind = VAL_TENSOR, .tensor = hd_arg_add(f->func, t, formal->name)} : bad;
 }

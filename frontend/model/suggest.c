@@ -77,6 +77,12 @@ static const struct { const char *word, *hint; } known_words[] = {
     {"Dropout", "call dropout(x, p) in a function"},
     {"MultiheadAttention", "call attention(q, k, v, heads) in a function"},
     {"Conv1d", "call conv1d(x, taps) in a function"},
+    {"Conv2d", "multiply patches: docs/limits.md has the text"},
+    {"BatchNorm", "LayerNorm and RMSNorm are norms of a row alone; there is none over a batch"},
+    {"BatchNorm1d", "LayerNorm and RMSNorm are norms of a row alone; there is none over a batch"},
+    {"BatchNorm2d", "LayerNorm and RMSNorm are norms of a row alone; there is none over a batch"},
+    {"LSTM", "there is no recurrence; ssd(...) is a state-space layer"},
+    {"GRU", "there is no recurrence; ssd(...) is a state-space layer"},
     {"GELU", "call gelu(x) in a function"},
     {"ReLU", "call relu(x) in a function"},
     {"SiLU", "call silu(x) in a function"},
@@ -114,6 +120,28 @@ static const struct { const char *word, *ours; } known_arguments[] = {
     {"dropout_p", "dropout"}, {"in_features", "in"},     {"out_features", "out"},     {"num_embeddings", "n"},
     {"embedding_dim", "dim"}, {"num_classes", "n"},      {"normalized_shape", "dim"}, {"dims", "perm"},
 };
+
+// Settings by the names that other programs have for them.
+static const struct { const char *word, *ours; } known_settings[] = {
+    {"batch_size", "train.batch"}, {"local_batch_size", "train.batch"}, {"micro_batch_size", "train.batch"},
+    {"per_device_train_batch_size", "train.batch"}, {"gradient_accumulation_steps", "train.accumulate"},
+    {"grad_accum", "train.accumulate"}, {"learning_rate", "train.optimizer.lr"}, {"grad_clip", "train.clip"},
+    {"max_norm", "train.clip"}, {"max_grad_norm", "train.clip"}, {"dtype", "train.precision.compute"},
+    {"bf16", "train.precision.compute"}, {"gradient_checkpointing", "schedule.recompute"},
+    {"activation_checkpoint", "schedule.recompute"}, {"data_parallel_shard_degree", "schedule.mesh.shard"},
+    {"tensor_parallel_degree", "schedule.mesh.tensor"}, {"dp", "schedule.mesh.shard"}, {"tp", "schedule.mesh.tensor"},
+    {"epochs", "--steps of the program"}, {"max_steps", "--steps of the program"},
+    {"max_iters", "--steps of the program"}, {"steps", "--steps of the program"},
+    {"warmup_steps", "warmup of train.optimizer.lr"}, {"warmup_iters", "warmup of train.optimizer.lr"},
+};
+
+const char *hd_suggest_setting(Front *f, const char *path) {
+    const char *dot = strrchr(path, '.'), *word = dot ? dot + 1 : path;
+    for (size_t k = 0; k < sizeof known_settings / sizeof *known_settings; k++)
+        if (!strcmp(word, known_settings[k].word))
+            return hd_sprintf(f->arena, "; it is called %s", known_settings[k].ours);
+    return NULL;
+}
 
 static const char *known(const char *wrong) { // NULL: no such word
     for (size_t k = 0; k < sizeof known_words / sizeof *known_words; k++)

@@ -76,8 +76,10 @@ static void unknown_setting(Front *f, Span s, const char *path) {
     for (int k = 0; k < N_ROWS; k++)
         if (!*group || starts_with(rows[k].path, group)) hd_push(f->arena, &names, rows[k].path);
     int elsewhere = find_row(path); // right name, wrong group
-    const char *hint = elsewhere >= 0 ? hd_sprintf(f->arena, "; did you mean '%s'?", rows[elsewhere].path)
-                                      : hd_suggest(f, path, &names);
+    const char *known = hd_suggest_setting(f, path),
+               *hint = known          ? known
+                       : elsewhere >= 0 ? hd_sprintf(f->arena, "; did you mean '%s'?", rows[elsewhere].path)
+                                        : hd_suggest(f, path, &names);
     hd_front_error(f, s, "no setting '%s'%s (there are: %s)", path, hint, hd_list_names(f, &names));
 }
 

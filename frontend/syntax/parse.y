@@ -388,6 +388,9 @@ static int yyreport_syntax_error(const yypcontext_t *at, Parser *p) {
     const char *word = p->text + (s.lo - p->base), *next = p->text + (s.hi - p->base);
     const bool statement = got == YYSYMBOL_NAME && expects(n, names, "'let'") && expects(n, names, "'return'");
     const char *hint = python_word(word, s.hi - s.lo, next, statement);
+    if (*word == ',' && expects(n, names, "')'") && !expects(n, names, "','"))
+        hint = "; a list stands in [ ], and the values of a setting stand alone: 'betas = 0.9, 0.95;'";
+    if (follows(p->text, word, "import")) hint = ", as in 'import \"file.hd\";'";
     if (*word == '.' && expects(n, names, "'as'")) hint = "; a module is named alone: 'name = Linear(dim, dim);'";
     if (*word == '{' && (follows(p->text, word, "train") || follows(p->text, word, "schedule")))
         hint = ": the model's, as in 'train Model {'";

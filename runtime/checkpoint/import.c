@@ -97,6 +97,35 @@ static bool open_index(Weights *w) {
 
 // --- all files
 
+// Weights of a folder that PyTorch has written.
+static const char *torch_folder(const char *path) {
+    static const char *const written[][2] = {
+        {"pytorch_model.bin", ": pytorch_model.bin is of torch.save; in Python: from_pretrained(FOLDER)"
+                              ".save_pretrained(NEW) of transformers writes safetensors"},
+        {"pytorch_model.bin.index.json", ": its pytorch_model-*.bin are of torch.save; in Python: "
+                                         "from_pretrained(FOLDER).save_pretrained(NEW) of transformers writes "
+                                         "safetensors"},
+        {".metadata", ": it is a distributed checkpoint of PyTorch; python -m "
+                      "torch.distributed.checkpoint.format_utils dcp_to_torch FOLDER FILE makes one file of it, and "
+                      "safetensors.torch.save_file writes that"}};
+    for (size_t i = 0; i < sizeof written / sizeof *written; i++) {
+        char name[4096];
+        snprintf(name, sizeof name, "%s/%s", path, written[i][0]);
+        if (exists(name)) return written[i][1];
+    }
+    return "";
+}
+
+static bool is_of_hub(const char *path) { // OWNER/NAME, and there is no folder OWNER
+    const char *slash = strchr(path, '/');
+    char owner[256];
+    const size_t n = slash ? (size_t)(slash - path) : 0;
+    if (!n || n >= sizeof owner || *path == '.' || !slash[1] || strchr(slash + 1, '/')) return false;
+    memcpy(owner, path, n);
+    owner[n] = 0;
+    return !exists(owner);
+}
+
 static bool open_weights(Weights *w, const char *path, char **inside) { // inside: room for a name that is found
     static const char *const names[] = {"model.safetensors", "model.safetensors.index.json",
                                         "latest/checkpoint.safetensors", "checkpoint.safetensors"};
@@ -113,10 +142,13 @@ static bool open_weights(Weights *w, const char *path, char **inside) { // insid
             free(*inside);
             *inside = NULL;
         }
-        if (!*inside) return hd_fail("the folder %s holds neither %s nor %s nor a checkpoint", path, names[0],
-                                         names[1]);
+        if (!*inside) return hd_fail("the folder %s holds neither %s nor %s nor a checkpoint%s", path, names[0],
+                                     names[1], torch_folder(path));
         w->path = *inside;
     }
+    if (stat(path, &st) && is_of_hub(path))
+        return hd_fail("cannot read %s: %s; a model of the hub is downloaded first, as hf download %s "
+                       "--local-dir=FOLDER does", path, strerror(errno), path);
     const size_t m = strlen(w->path);
     if (m > 5 && !strcmp(w->path + m - 5, ".json")) return open_index(w);
     return add_file(w, strdup(w->path));

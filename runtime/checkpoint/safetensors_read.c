@@ -154,6 +154,21 @@ static bool are_disjoint(const StFile *f) {
     return good;
 }
 
+// What a file is by how it begins, with the way to safetensors; NULL: nothing is known of it.
+static const char *other_format(const unsigned char *at, size_t bytes) {
+    static const struct { const char *magic; size_t bytes; const char *is; } known[] = {
+#define SAVE "safetensors.torch.save_file(torch.load(FILE, map_location='cpu', weights_only=True), 'model.safetensors')"
+        {"PK\3\4", 4, "a file of torch.save; in Python: " SAVE},
+        {"\x80\2", 2, "a file of an old torch.save, or another Python pickle; in Python: " SAVE},
+        {"GGUF", 4, "a model of llama.cpp (GGUF); take the safetensors files that it was made from"},
+        {"\x89HDF\r\n\x1a\n", 8, "an HDF5 file, as Keras writes; save its arrays with safetensors.numpy.save_file"},
+        {"\xc6\xd7\x34\x01", 4, "a model of llm.c; start from the weights that it was made from, such as gpt2 of the "
+                                   "hub, or save its tensors with safetensors.numpy.save_file"}};
+    for (size_t i = 0; at && i < sizeof known / sizeof *known; i++)
+        if (bytes >= known[i].bytes && !memcmp(at, known[i].magic, known[i].bytes)) return known[i].is;
+    return NULL;
+}
+
 bool hd_st_open(StFile *f, const char *path) {
     *f = (StFile){.path = path};
     int fd = open(path, O_RDONLY | O_NONBLOCK); // open() must not wait for a pipe, which is refused below
@@ -171,8 +186,10 @@ bool hd_st_open(StFile *f, const char *path) {
     uint64_t n = 0;
     if (f->map_bytes >= 8)
         for (int i = 7; i >= 0; i--) n = n << 8 | f->map[i];
+    const char *is = other_format(f->map, f->map_bytes);
     if (!f->map || f->map_bytes < 8 || n > f->map_bytes - 8) {
         if (S_ISDIR(st.st_mode)) hd_fail("%s is a folder, not a safetensors file", path);
+        else if (is) hd_fail("%s is not a safetensors file: it is %s", path, is);
         else hd_fail("%s is not a safetensors file, or is cut short inside its header", path);
         hd_st_close(f);
         return false;

@@ -113,8 +113,20 @@ static bool add_pattern(FileList *f, const char *pattern) {
     return ok && one_use(f, before, pattern);
 }
 
+// What a name is that no file can have, with what to give instead; NULL: nothing is known of it.
+static const char *no_file(const char *name) {
+    struct stat st;
+    if (strstr(name, "://")) return "programs read local files: download it first";
+    if (*name == '~') return "the shell replaces ~ only where a word begins: $HOME stands for it anywhere";
+    if (!strcmp(name, "-")) return "tokens are read from anywhere in a file, which standard input does not allow";
+    if (*name == '"' || *name == '\'') return "the quotes are a part of the name: leave them out";
+    return !lstat(name, &st) && S_ISLNK(st.st_mode) ? "it is a link to a file that is not there" : NULL;
+}
+
 // A name that is no file's, with a hint at what may be meant. false
 static bool missing(const char *name, int why) {
+    const char *known = no_file(name);
+    if (known) return hd_fail("cannot read %s: %s; %s", name, strerror(why), known);
     glob_t found;
     char *pattern = join(name, strlen(name), "");
     if (!pattern) return no_memory();

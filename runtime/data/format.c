@@ -30,9 +30,14 @@ DataType hd_data_type(const char *name) {
 #define MAKES " -o FOLDER makes tokens of its texts (--tokenizer=tokenizer.json)"
 #define PICTURE "decode pictures in Python and save their numbers: np.save('image.npy', array)"
 
+#define SOUND "decode it in Python and save its numbers: np.save('sound.npy', array)"
+#define LLMC "name llm.c's files of tokens, such as tiny_shakespeare_train.bin"
+#define UTF8 "write it in UTF-8 first: iconv -f UTF-16 -t UTF-8 FILE > NEW.txt"
+
 // ALWAYS: no file of raw tokens or text begins so. UNLESS_ASKED: one might, if --format says so. TEXT: as UNLESS_ASKED,
-// of a file that begins like text and is not called .txt.
-typedef enum { ALWAYS, UNLESS_ASKED, TEXT } When;
+// of a file that begins like text and is not called .txt. WIDE: as UNLESS_ASKED, of a file that is not called .bin,
+// which may have any two bytes.
+typedef enum { ALWAYS, UNLESS_ASKED, TEXT, WIDE } When;
 static const struct {
     const char *magic;
     int at, bytes; // of the magic
@@ -68,6 +73,18 @@ static const struct {
     {"GIF8", 0, 4, UNLESS_ASKED, "a picture (GIF)", NULL, PICTURE},
     {"II*\0", 0, 4, UNLESS_ASKED, "a picture (TIFF)", NULL, PICTURE},
     {"WEBP", 8, 4, UNLESS_ASKED, "a picture (WebP)", NULL, PICTURE},
+    {"\xc6\xd7\x34\x01", 0, 4, UNLESS_ASKED, "a model of llm.c", NULL, LLMC},
+    {"\xc8\xd7\x34\x01", 0, 4, UNLESS_ASKED, "a tokenizer of llm.c", NULL, LLMC},
+    {"\x8a\xd8\x34\x01", 0, 4, UNLESS_ASKED, "an evaluation of llm.c (HellaSwag)", NULL, LLMC},
+    {"\x8f\xd8\x34\x01", 0, 4, UNLESS_ASKED, "a training state of llm.c", NULL, LLMC},
+    {"GGUF", 0, 4, UNLESS_ASKED, "a model of llama.cpp (GGUF)", NULL, "a file of tokens or text is expected"},
+    {"ustar", 257, 5, UNLESS_ASKED, "a tar archive", NULL, "unpack it first: tar -xf FILE"},
+    {"WAVE", 8, 4, UNLESS_ASKED, "a sound (WAVE)", NULL, SOUND},
+    {"fLaC", 0, 4, UNLESS_ASKED, "a sound (FLAC)", NULL, SOUND},
+    {"OggS", 0, 4, UNLESS_ASKED, "a sound (Ogg)", NULL, SOUND},
+    {"\x7f" "ELF", 0, 4, UNLESS_ASKED, "a program", NULL, "--format=bytes trains on its bytes"},
+    {"\xff\xfe", 0, 2, WIDE, "text in UTF-16", NULL, UTF8},
+    {"\xfe\xff", 0, 2, WIDE, "text in UTF-16", NULL, UTF8},
     {"{\"", 0, 2, TEXT, "JSON or JSON lines", NULL,
      "heddle-data FILE.jsonl" MAKES "; --format=bytes trains on the JSON itself"},
 };
@@ -118,7 +135,8 @@ static bool begins(const DataSource *s, int i) {
     const int end = formats[i].at + formats[i].bytes;
     if (s->read < end || memcmp(s->head + formats[i].at, formats[i].magic, (size_t)formats[i].bytes)) return false;
     if (formats[i].when == ALWAYS) return true;
-    return !s->asked && (formats[i].when != TEXT || (hd_format_text(s) && !hd_format_ends(s->path, ".txt")));
+    if (s->asked || (formats[i].when == WIDE && hd_format_ends(s->path, ".bin"))) return false;
+    return formats[i].when != TEXT || (hd_format_text(s) && !hd_format_ends(s->path, ".txt"));
 }
 
 bool hd_format_layout(const DataSource *s, DataLayout *t) {

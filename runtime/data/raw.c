@@ -72,12 +72,24 @@ static bool needs_type(const DataSource *s) { // of numbers that are no tokens n
                    s->path, name, name, s->use->input->dtype == HD_I32 ? "" : ", f16, bf16 or f32", name);
 }
 
+// Text in UTF-16 without a mark: of a script with an alphabet every second byte is 0, and few of the others are.
+static bool looks_utf8(const DataSource *s) {
+    int64_t zeros[2] = {0}, pairs = s->read / 2;
+    for (int64_t i = 0; i < 2 * pairs; i++) zeros[i % 2] += !s->head[i];
+    const bool big = zeros[0] > zeros[1];
+    if (2 * zeros[!big] < pairs || 8 * zeros[big] > pairs || pairs < 4) return true;
+    return hd_fail("%s looks like text in UTF-16 (every second byte is 0, or nearly): iconv -f UTF-16%s -t UTF-8 FILE "
+                   "> NEW.txt; --format=bytes reads it as it is",
+                   s->path, big ? "BE" : "LE");
+}
+
 bool hd_read_raw(const DataSource *s, DataLayout *t) {
     if (!s->asked && !hd_use_tokens(s->use)) return needs_type(s);
     const bool text = hd_format_ends(s->path, ".txt"), bin = hd_format_ends(s->path, ".bin");
     if (!s->asked && !text && !bin) return unknown(s);
     *t = (DataLayout){.type = s->asked ? s->asked : bin ? DATA_U16 : DATA_BYTES};
     if (!s->asked && bin && !looks_u16(s)) return false;
+    if (!s->asked && text && !looks_utf8(s)) return false;
     const DataTypeInfo *type = &hd_data_types[t->type];
     if (s->bytes % type->width)
         return hd_fail("%s: %lld bytes are not a whole number of %s tokens", s->path, (long long)s->bytes, type->name);

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 // COUNT: at least 1. NUMBER: at least 0. NAMES: may be given several times
 // EVERY: a COUNT of steps, or a time. BATCHES: a COUNT, or all. SHARE: a number that need not be whole
@@ -405,6 +406,8 @@ int hd_options_parse(int argc, char **argv, const HdProgram *p, bool speaks, Opt
         if (kind == HELP || kind == MAN || kind == VERSION) return 1;
         if (set(o, id, optarg)) return 2;
     }
+    if (optind < argc && !access(argv[optind], F_OK) && o->data.n)
+        return refuse(argv[optind], ": each file has an option of its own, as --data=FILE --data=FILE", argv[0]);
     if (optind < argc) return refuse("options begin with --, unlike ", argv[optind], argv[0]);
     if (combine(o, argc, argv) || refuse_average(o, p, argv[0]) || names_settings(o, p) || names_function(o, p))
         return 2;

@@ -66,6 +66,19 @@ static bool save_folder(const char *dir) {
     return !wrong;
 }
 
+// The file of a tensor format says by its name what others will take it for.
+static bool named_right(const OutputPath *w) {
+    static const char *const others[] = {".pt", ".pth", ".ckpt", ".gguf", ".onnx", ".h5", ".npz", ".csv", ".json"};
+    const bool weights = !strcmp(w->option, "export"), array = !strcmp(w->option, "logits") ||
+                                                               !strcmp(w->option, "output");
+    for (size_t i = 0; (weights || array) && i < sizeof others / sizeof *others; i++)
+        if (hd_format_ends(w->path, others[i]))
+            return hd_fail("--%s=%s: %s is written, which no program expects in %s: end the name in %s", w->option,
+                           w->path, weights ? "safetensors" : "numpy's format or safetensors", others[i],
+                           weights ? ".safetensors" : ".npy or .safetensors");
+    return true;
+}
+
 static bool apart(const OutputPath *w, const char *option, const char *path) {
     return !path || !same_file(w->path, path) ||
            hd_fail("--%s and --%s are one file, %s: writing one would destroy the other", option, w->option, w->path);
@@ -97,7 +110,11 @@ static bool check_writes(const Options *o, const FileList *data, const FileList 
         if (!w->path) continue;
         if (!apart_from_data(w, "data", data) || !apart_from_data(w, "val", val) || !apart(w, "init", o->init))
             return false;
-        if (!apart_from_checkpoint(w, "save", o->save) || !apart_from_checkpoint(w, "resume", o->resume)) return false;
+        if (same_file(w->path, "/proc/self/exe"))
+            return hd_fail("--%s=%s is this program: writing it would destroy the program", w->option, w->path);
+        if (!named_right(w) || !apart_from_checkpoint(w, "save", o->save) ||
+            !apart_from_checkpoint(w, "resume", o->resume))
+            return false;
         for (size_t k = 0; k < i; k++)
             if (!apart(w, writes[k].option, writes[k].path)) return false;
         if (!writable(w)) return false;

@@ -268,6 +268,23 @@ def case_init_refused():
     refused({"wte.weight": ("U8", [256, 32], bytes(8192))}, "wte.weight", "U8")
     bad(1, "nothing", "No such file", args=["--steps=0", "--init=nothing"])
     bad(1, "error: the folder . holds neither model.safetensors nor", args=["--steps=0", "--init=."])
+    for name, way in ((".metadata", "dcp_to_torch"), ("pytorch_model.bin.index.json", "save_pretrained"),
+                      ("pytorch_model.bin", "save_pretrained")):
+        compiled.write(name, "x")
+        bad(1, "error: the folder . holds neither", way, args=["--steps=0", "--init=."])
+    for begin, words in ((b"PK\3\4", ("a file of torch.save", "save_file")), (b"\x80\2}q", ("pickle", "save_file")),
+                         (b"GGUF", ("llama.cpp",)), (b"\x89HDF\r\n\x1a\n", ("HDF5",)),
+                         (struct.pack("<I", 20240326), ("a model of llm.c",))):
+        compiled.write("x.safetensors", begin + b"\x7f" * 90)
+        bad(1, "x.safetensors is not a safetensors file: it is", *words, args=args)
+    bad(1, "cannot read org/model: No such file", "hf download org/model", args=["--steps=0", "--init=org/model"])
+    for name in ("y.pt", "y.npz", "y.gguf"):
+        bad(1, f"--export={name}: safetensors is written", "end the name in .safetensors",
+            args=["--steps=0", f"--export={name}"])
+    os.link(compiled.programs.get(), "copy")
+    for option in ("--export=copy", "--log=copy", "--digest=copy"):
+        bad(1, f"{option} is this program: writing it would destroy the program",
+            args=["--steps=0", "--data=" + text_file(), option])
     write_tensors("x.safetensors", dict(tensors, extra=("U8", [3], b"abc")), {"by": "another \"program\"\n"})
     bad(1, "'extra' [3]", "--init-ignore='extra'", args=args)
     good(*args, "--init-ignore=extra")

@@ -133,6 +133,13 @@ def case_names_of_data():
     refused("none.bin", "no tokens", names=["a.bin", write("none.bin", header(0))])
     good("--data=mixed/*.bin", "--steps=1")
     refused("a.bin,mixed/a.bin", "No such file", "comma", "once for each file", names=["a.bin,mixed/a.bin"])
+    for name, way in (("https://x.org/a.bin", "download it first"), ("~/a.bin", "$HOME"), ("-", "standard input"),
+                      ('"a.bin"', "the quotes are a part of the name")):
+        refused(f"cannot read {name}: No such file", way, names=[name])
+    os.symlink("nowhere", "link.bin")
+    refused("link.bin", "a link to a file that is not there", names=["link.bin"])
+    bad(2, "b.txt: each file has an option of its own, as --data=FILE --data=FILE",
+        args=["--data", "a.bin", "b.txt", "--steps=1"])
     refused("mixed/no: No such file", "is mixed/notes.md meant?", names=["mixed/no"])
     write("shard_1.bin", words_of([1] * 900))
     write("shard_2.bin", words_of([1] * 900))
@@ -239,7 +246,12 @@ def case_other_formats():
             (b"SQLite format 3\0", "SQLite", ".txt"),
             (b"%PDF-", "PDF", "pdftotext"), (b"\x89PNG\r\n\x1a\n", "PNG", "picture"),
             (b"\xff\xd8\xff", "JPEG", "picture"), (b"GIF8", "GIF", "picture"), (b"II*\0", "TIFF", "picture"),
-            (b"RIFF\1\2\3\4WEBP", "WebP", "picture"),
+            (b"RIFF\1\2\3\4WEBP", "WebP", "picture"), (b"RIFF\1\2\3\4WAVE", "WAVE", "sound"),
+            (b"fLaC", "FLAC", "sound"), (b"OggS", "Ogg", "sound"), (b"GGUF", "GGUF", "llama.cpp"),
+            (b"x" * 257 + b"ustar", "tar", "tar -xf"), (b"\x7fELF", "a program", "--format=bytes"),
+            *((struct.pack("<I", magic), name, "files of tokens") for magic, name in (
+                (20240326, "a model of llm.c"), (20240328, "a tokenizer of llm.c"), (20240522, "HellaSwag"),
+                (20240527, "a training state of llm.c"))),
             (b"TNTIDX\0\0", "old Megatron", "today's Megatron"), (b"MMIDIDX\0\0", "Megatron", "the .bin file"))
     for begin, name, way in ways:
         for path in ("other.bin", "other.txt", "other.dat"):
@@ -247,6 +259,13 @@ def case_other_formats():
             check("u16;" not in r.err and "--format=u16" not in r.err, "such a file is to be read as tokens:", r)
         if b"IDX" not in begin:
             good("--data=other.txt", "--steps=1", "--format=bytes")  # who says so may
+    for data, words in (("\ufeffdeux mots".encode("utf-16-le"), ("is text in UTF-16", "iconv -f UTF-16 -t UTF-8")),
+                        ("\ufeffdeux mots".encode("utf-16-be"), ("is text in UTF-16", "iconv -f UTF-16 -t UTF-8")),
+                        ("deux mots".encode("utf-16-le"), ("looks like text in UTF-16", "iconv -f UTF-16LE -t UTF-8")),
+                        ("deux mots".encode("utf-16-be"), ("looks like text in UTF-16", "iconv -f UTF-16BE -t UTF-8"))):
+        bad(1, "wide.txt", *words, args=["--data=" + write("wide.txt", data * 90), "--steps=1"])
+        good("--data=wide.txt", "--steps=1", "--format=bytes")
+    good("--data=" + write("mark.bin", words_of([0xfeff] + [1] * 900)), "--steps=0", "--export=mark.safetensors")
     lines = b'{"text": "a line of words"}\n' * 90
     for path in ("lines.bin", "lines.jsonl", "lines.json"):
         r = bad(1, path, "JSON", "heddle-data", args=["--data=" + write(path, lines), "--steps=1"])

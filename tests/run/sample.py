@@ -275,6 +275,8 @@ def case_bad():
         (("--sample-ids: 256 is outside the vocabulary of 256",), ("--sample-ids=1,256",)),
         (("--sample-ids: -1 is outside",), ("--sample-ids=-1",)),
         (("--data and --logits are one file",), ("--logits=few.txt", "--data=few.txt")),
+        (("--logits=l.csv: numpy's format or safetensors is written", "end the name in .npy or .safetensors"),
+         ("--logits=l.csv", "--data=few.txt")),
         (("--logits: cannot write no/l.npy",), ("--logits=no/l.npy", "--data=few.txt")),
     ):
         bad(1, *words, args=("--resume=c", *args), settings=ON)
