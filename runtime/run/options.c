@@ -249,12 +249,27 @@ static int refuse(const char *what, const char *arg, const char *argv0) {
     return 2;
 }
 
+// The option that a name has with a dash for each underscore; NULL: none.
+static const char *with_dashes(const char *given) {
+    for (int i = 0; strchr(given, '_') && i < N_OPTIONS; i++) {
+        const char *a = given + 2, *b = rows[i].name;
+        while (*b && (*a == *b || (*a == '_' && *b == '-'))) a++, b++;
+        if (!*b && (!*a || *a == '=')) return rows[i].name;
+    }
+    return NULL;
+}
+
 // getopt found no option it may take: `id` is ':' for a missing value, else '?', and optopt the row, when there is one.
 static int refuse_option(int id, char **argv) {
     const bool row = optopt > 0 && optopt < N_OPTIONS;
     if (id == ':') return refuse(argv[optind - 1], " needs a value", argv[0]);
     if (row) return refuse("no value may follow in ", argv[optind - 1], argv[0]);
     if (optopt) return refuse("options begin with --, unlike -", (char[]){(char)optopt, 0}, argv[0]);
+    const char *meant = with_dashes(argv[optind - 1]);
+    if (meant) {
+        say("error: %s: it is called --%s; try %s --help\n", argv[optind - 1], meant, argv[0]);
+        return 2;
+    }
     say("error: no option, or more than one, begins with %s; try %s --help. Sizes, batch and rates are "
         "settings of heddlec: --set NAME=VALUE\n", argv[optind - 1], argv[0]);
     return 2;

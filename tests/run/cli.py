@@ -277,6 +277,7 @@ def case_init_refused():
                          (struct.pack("<I", 20240326), ("a model of llm.c",))):
         compiled.write("x.safetensors", begin + b"\x7f" * 90)
         bad(1, "x.safetensors is not a safetensors file: it is", *words, args=args)
+    bad(2, "--val_every=3: it is called --val-every", args=["--steps=0", "--val_every=3"])
     bad(1, "cannot read org/model: No such file", "hf download org/model", args=["--steps=0", "--init=org/model"])
     for name in ("y.pt", "y.npz", "y.gguf"):
         bad(1, f"--export={name}: safetensors is written", "end the name in .safetensors",

@@ -191,7 +191,18 @@ def case_check():
     r = makes("bell.txt", "-o", "bell", "--check")
     check(r"text: a\x07\x1b[2Jb\x00" in r.out, "a text commands the terminal:", r)
     write("nul.txt", "a\0b")
-    check("1 document hold the token 0" in makes("nul.txt", "-o", "nul").err, "an end within a text")
+    check("the token 0, which ends documents, is within the text of 1 document" in makes("nul.txt", "-o", "nul").err,
+          "an end within a text")
+    for name, data, words in (("w.txt", "\ufeffdeux".encode("utf-16-le"), "text in UTF-16: iconv -f UTF-16 -t UTF-8"),
+                              ("be.txt", ("deux mots" * 9).encode("utf-16-be"), "iconv -f UTF-16BE -t UTF-8"),
+                              ("a.pt", b"PK\3\4", "a zip archive"), ("a.tar", b"x" * 257 + b"ustar", "tar -xf"),
+                              ("a.st", bytes(8) + b'{"', "a safetensors file"), ("a.out", b"\x7fELF", "a program"),
+                              ("z.dat", bytes(200), "no text: 200 of its first 200 bytes are 0")):
+        write(name, data)
+        refuses(f"{name} is ", words, args=[name, "-o", "never"])
+    refuses("cannot read https://x.org/a.txt", "download it first", args=["https://x.org/a.txt", "-o", "never"])
+    refuses("--tokenizer=gpt2: there is no gpt2", "hf download NAME", args=["w.txt", "-o", "never", "--tokenizer=gpt2"])
+    refuses("--val: 2: a share between 0 and 1 is expected", args=["nul.txt", "-o", "never", "--val=2"], status=2)
     write("high.npy", read("made/train-00000.npy")[:-2] + b"\xff\xff")
     refuses("token 65535 at position 4", "vocabulary of 402", "another tokenizer", args=["--check", "high.npy", t])
 

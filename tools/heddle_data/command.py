@@ -31,9 +31,12 @@ def number(text):
 
 
 def share(text):
-    value = fractions.Fraction(text)
+    try:
+        value = fractions.Fraction(text)
+    except (ValueError, ZeroDivisionError):
+        value = 0
     if not 0 < value < 1:
-        raise ValueError
+        raise argparse.ArgumentTypeError(f"{text}: a share between 0 and 1 is expected, such as 0.01")
     return value
 
 
@@ -131,7 +134,9 @@ def files_of(names):
         if path.endswith(".idx"):
             raise Refused(f"{path} is the index of a Megatron data set: name the .bin file beside it")
         if not os.path.isfile(path):
-            raise Refused(f"cannot read {path}: {'it is no file' if os.path.exists(path) else 'there is no such file'}")
+            way = "; download it first" if "://" in path else ""
+            raise Refused(f"cannot read {path}: "
+                          f"{'it is no file' if os.path.exists(path) else 'there is no such file'}{way}")
     return found
 
 
@@ -207,7 +212,7 @@ def write_texts(options, files):
         bar.end()
         output.abandon()
     note(empty, "left out {} without text")
-    note(inside, f"{{}} hold the token {end}, which ends documents, within their text")
+    note(inside, f"the token {end}, which ends documents, is within the text of {{}}")
     say(output, written, kind, form, f"vocabulary {most + 1}; " + ends_with(tokenizer, end))
     return [path for series in written for path in series], tokenizer, kind
 

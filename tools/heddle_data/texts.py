@@ -13,6 +13,30 @@ BATCH = 1 << 20  # bytes of a batch, at least, where its file has them
 KINDS = {".jsonl": "lines", ".ndjson": "lines", ".json": "lines", ".parquet": "parquet"}
 UNZIPPED = {".gz": b"\x1f\x8b", ".zst": b"\x28\xb5\x2f\xfd"}
 
+# What a file that is no text begins with, at a byte, what it is and what makes text of it.
+BINARY = (
+    (0, b"\xff\xfe", "text in UTF-16", "iconv -f UTF-16 -t UTF-8"), (0, b"\xfe\xff", "text in UTF-16",
+                                                                     "iconv -f UTF-16 -t UTF-8"),
+    (0, b"PK\3\4", "a zip archive, as .docx, .npz and PyTorch's .pt are", "unpack it"),
+    (257, b"ustar", "a tar archive", "tar -xf"), (0, b"\xfd7zXZ", "compressed by xz", "unxz"),
+    (0, b"BZh", "compressed by bzip2", "bunzip2"), (0, b"%PDF-", "a PDF document", "pdftotext"),
+    (8, b'{"', "a safetensors file", "its tensors are no text"), (0, b"\x7fELF", "a program", "it is no text"),
+    (0, b"\x80\4\x95", "a Python pickle", "load it in Python and write its text"))
+
+
+def no_text(head):
+    """What a file is that begins so, and the way to text; None: nothing says that it is no text."""
+    for at, magic, what, way in BINARY:
+        if head[at:at + len(magic)] == magic:
+            return f"{what}: {way}"
+    half = len(head) // 2
+    zeros = [head[side:2 * half:2].count(0) for side in (0, 1)]
+    if half > 32 and max(zeros) * 2 > half and min(zeros) * 8 < half:
+        return f"text in UTF-16: iconv -f UTF-16{'BE' if zeros[0] > zeros[1] else 'LE'} -t UTF-8"
+    if len(head) > 64 and sum(zeros) * 10 > len(head):
+        return f"no text: {sum(zeros)} of its first {len(head)} bytes are 0"
+    return None
+
 
 class Batch:
     """kind: lines (of JSON), text (documents between separators), whole (one document), piece (of one whose tokens are
@@ -38,6 +62,8 @@ class Source:
             self.kind = "parquet"
         elif self.kind == "parquet":
             raise Refused(f"{path} is no parquet table, whatever its name says")
+        if self.kind == "text" and not self.zip and (what := no_text(head_of(path, 4096))):
+            raise Refused(f"{path} is {what}")
 
     def place(self):
         return self.file.tell() if self.file and not self.file.closed else 0

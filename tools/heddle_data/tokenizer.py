@@ -30,7 +30,8 @@ class HuggingFace:
         self.path = os.path.join(path, "tokenizer.json") if os.path.isdir(path) else path
         if not os.path.exists(self.path):
             raise Refused(f"--tokenizer={path}: there is no {self.path}; it is a tokenizer.json, a folder with one, or "
-                          f"bytes")
+                          f"bytes; of a model of the hub: hf download NAME tokenizer.json tokenizer_config.json "
+                          f"--local-dir=FOLDER")
         try:
             import tokenizers
         except ImportError:
