@@ -3,6 +3,7 @@
 #include "ir/homes.h"
 #include "ir/layout.h"
 #include "ir/optimizer.h"
+#include "ir/row_product.h"
 #include "ir/shapes.h"
 #include <string.h>
 
@@ -111,7 +112,8 @@ static void check_func(Verifier *v) {
             }
         unsigned stages = f->is_kernel ? 1u << STAGE_KERNELS : 1u << v->m->stage;
         const bool computes = !f->is_kernel || info->row || info->map || hd_op_is(o, TRAIT_RETURN) ||
-                              o == hd_optimizer_turn(f) || o->kind == OP_LINE_MEAN;
+                              o == hd_optimizer_turn(f) || o->kind == OP_LINE_MEAN ||
+                              (hd_kind(&f->attrs) == KIND_PRODUCT && hd_row_product(o));
         if (!(info->stages & stages) || !computes)
             wrong(v, o,
                   hd_internf(cx, "%s may not occur at stage %s", info->mnemonic,

@@ -61,6 +61,7 @@ const char *hd_cuda_device(Emit *e, int64_t offset); // "hd_device(x, 0x1000)"
 // Launches the kernel that converts n elements from address `src` to address `dst`, both C, or adds them there.
 // aligned: both are multiples of 16 bytes.
 void hd_cuda_gemv(Emit *e, const Op *o); // a gemm of one row
+void hd_cuda_row_product(Emit *e, const Op *o); // a launch of a kernel of kind product
 // Whether a kernel may read v before those before it have ended: v is an argument of the function of a token, or a view
 // of a buffer that persists and that this function does not write. What is issued before that function writes neither.
 bool hd_cuda_early(Emit *e, const Op *o, const Value *v);

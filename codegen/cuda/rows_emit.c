@@ -121,7 +121,7 @@ static const char *operand(Rows *r, int i, int place, int pass) {
     return hd_sprintf(r->a, "x%d%s", i, hd_rows_each(n) && !is_reduction(n) ? hd_rows_suffix(r, place) : "");
 }
 
-static const char *expression(Rows *r, int i, int place, int pass) {
+const char *hd_rows_expression(Rows *r, int i, int place, int pass) {
     const RowNode *n = node(r, i);
     Out t = hd_out(r->a);
     for (const char *s = n->text; *s; s++) {
@@ -156,7 +156,7 @@ void hd_rows_put_row_values(Rows *r, int q) {
         if (n->kind == NODE_LOAD)
             hd_rows_line(r, "const %s x%d = widen(*(%s));", hd_cuda_compute(n->stored), i,
                          hd_rows_load_address(r, i, 0));
-        else hd_rows_line(r, "const %s x%d = %s;", hd_cuda_compute(n->dtype), i, expression(r, i, 0, q));
+        else hd_rows_line(r, "const %s x%d = %s;", hd_cuda_compute(n->dtype), i, hd_rows_expression(r, i, 0, q));
     }
 }
 
@@ -193,7 +193,7 @@ static void element_values(Rows *r, int q, const unsigned *set) {
             else if (n->kind == NODE_PARTNER)
                 hd_rows_line(r, "const %s x%d%s = %s;", type, i, p,
                              hd_rows_exchange(r, n, operand(r, n->in[0], at, q)));
-            else hd_rows_line(r, "const %s x%d%s = %s;", type, i, p, expression(r, i, at, q));
+            else hd_rows_line(r, "const %s x%d%s = %s;", type, i, p, hd_rows_expression(r, i, at, q));
             if (keep && packed(r, i)) hd_rows_line(r, "whole%d[j] = %s;", i, operand(r, n->in[0], at, q));
             else if (keep) hd_rows_line(r, "kept%d%s[j] = x%d;", i, item(r), i);
         }

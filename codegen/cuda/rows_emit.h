@@ -64,6 +64,13 @@ void hd_rows_put_warp_angles(Rows *r);           // for the current row
 void hd_rows_analyse(Rows *r);                  // which passes compute what: before anything is printed
 void hd_rows_put_row_values(Rows *r, int pass); // values of the whole row, first known before that pass
 void hd_rows_passes(Rows *r);                   // all passes over one row
+const char *hd_rows_expression(Rows *r, int i, int place, int pass); // what computes node i there, as text
+
+// --- rows_kernel.c
+// A device function `name` for the 256 threads of a block, which makes one row; its parameters are the arguments that
+// the ops read, in%d, and then the results, out%d, of these numbers.
+bool hd_rows_reads(const RowProgram *p, int arg);
+const char *hd_rows_function(const RowProgram *p, const char *name, int widest, Arena *a);
 
 // --- rows_columns.c
 void hd_rows_put_columns(Rows *r);               // the body of a kernel with column sums

@@ -72,6 +72,41 @@ static void signature(Rows *r, CudaLaunch *l) {
     else hd_rows_line(r, "const int block = from_end();");
 }
 
+static void find_offset(Rows *r) {
+    for (int i = 0; i < r->p->nodes.n; i++)
+        r->offset |= r->p->nodes.at[i].kind == NODE_LOAD && r->p->nodes.at[i].cls == ROW_FULL &&
+                     !r->p->nodes.at[i].part.width && r->used[i];
+    for (int i = 0; i < r->p->stores.n; i++)
+        r->offset |= r->p->stores.at[i].cls == ROW_FULL && !r->p->stores.at[i].part.width;
+}
+
+bool hd_rows_reads(const RowProgram *p, int arg) {
+    for (int i = 0; i < p->nodes.n; i++)
+        if (hd_rows_is_load(&p->nodes.at[i]) && p->nodes.at[i].arg == arg) return true;
+    return false;
+}
+
+const char *hd_rows_function(const RowProgram *p, const char *name, int widest, Arena *a) {
+    Out o = hd_out(a);
+    Rows r = {.p = p, .s = hd_rows_block_shape(p, widest), .name = name, .a = a, .o = &o, .depth = 1, .n_places = 1};
+    const Func *k = p->kernel;
+    const char *comma = "";
+    hd_rows_analyse(&r);
+    find_offset(&r);
+    hd_printf(&o, "// %s.\n__device__ __forceinline__ void %s(", hd_rows_describe(p, &r.s, a), name);
+    for (int i = 0; i < k->n_args; i++)
+        if (hd_rows_reads(p, i)) {
+            hd_printf(&o, "%sconst %s *in%d", comma, hd_cuda_type(k->args[i]->type->dtype), i);
+            comma = ", ";
+        }
+    for (int i = 0; i < p->stores.n; i++)
+        hd_printf(&o, ", %s *out%d", hd_cuda_type(p->stores.at[i].dtype), p->stores.at[i].result);
+    hd_puts(&o, ") {\n    const int block = 0;\n");
+    simple_rows(&r);
+    hd_puts(&o, "}\n");
+    return o.text;
+}
+
 CudaLaunches hd_cuda_rows(const Func *kernel, const char *name, int widest, int64_t shared, Arena *a) {
     RowProgram p = hd_rows_build(kernel, true, a);
     Out o = hd_out(a);
@@ -80,10 +115,7 @@ CudaLaunches hd_cuda_rows(const Func *kernel, const char *name, int widest, int6
     CudaLaunch l = {
         .name = name, .gx = (unsigned)(r.s.gx * r.s.gy), .gy = 1, .gz = 1, .block = (unsigned)r.s.threads};
     hd_rows_analyse(&r);
-    for (int i = 0; i < p.nodes.n; i++)
-        r.offset |= p.nodes.at[i].kind == NODE_LOAD && p.nodes.at[i].cls == ROW_FULL && !p.nodes.at[i].part.width &&
-                    r.used[i];
-    for (int i = 0; i < p.stores.n; i++) r.offset |= p.stores.at[i].cls == ROW_FULL && !p.stores.at[i].part.width;
+    find_offset(&r);
     if (p.columns.n) hd_rows_look_ahead(&r, shared);
     l.shared = (unsigned)hd_rows_shared(&r);
     for (int i = 0; i < p.nodes.n; i++)

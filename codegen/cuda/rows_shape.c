@@ -166,6 +166,20 @@ RowShape hd_rows_shape(const RowProgram *p, int widest) {
     return s;
 }
 
+RowShape hd_rows_block_shape(const RowProgram *p, int widest) {
+    RowShape s = hd_rows_shape(p, widest);
+    s.kind = SHAPE_ROW;
+    s.threads = s.lanes = 256;
+    s.groups = s.unroll = 1;
+    s.gx = s.gy = 1;
+    s.stream = s.ragged_rows = false;
+    s.stride = 0;
+    while (s.vec > 1 && p->cols < 128 * s.vec) s.vec /= 2; // most threads have work
+    s.items = (int)hd_ceil_div(p->cols, (int64_t)s.lanes * s.vec);
+    s.ragged_cols = p->cols % ((int64_t)s.lanes * s.vec * s.items) != 0;
+    return s;
+}
+
 const char *hd_rows_describe(const RowProgram *p, const RowShape *s, Arena *a) {
     const char *size = hd_sprintf(a, "%lld rows x %lld columns", (long long)p->rows, (long long)p->cols);
     const char *ahead = s->ahead ? hd_sprintf(a, "; %d of its rows on their way", s->ahead) : "";

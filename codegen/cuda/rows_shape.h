@@ -28,6 +28,7 @@ typedef struct {
 } RowShape;
 
 RowShape hd_rows_shape(const RowProgram *p, int widest);
+RowShape hd_rows_block_shape(const RowProgram *p, int widest); // one row, by the 256 threads of a block
 void hd_rows_occupancy(const RowProgram *p, RowShape *s); // sets min_blocks from what the threads need
 // one line, for the comment before the kernel
 const char *hd_rows_describe(const RowProgram *p, const RowShape *s, Arena *a);

@@ -14,7 +14,8 @@ static CudaLaunches kernel_launches(Emit *e, const Func *k, bool wide) {
 
 static void kernels(Emit *e) {
     for (const Func *f = e->m->funcs; f; f = f->next) {
-        if (!f->is_kernel || hd_kind(&f->attrs) == KIND_OPTIMIZER) continue; // printed where it is used
+        if (!f->is_kernel || hd_kind(&f->attrs) == KIND_OPTIMIZER || hd_kind(&f->attrs) == KIND_PRODUCT)
+            continue; // printed where it is used
         CudaLaunches list = kernel_launches(e, f, true);
         for (int i = 0; i < list.n; i++)
             hd_cuda_kernel(e, list.at[i].name, list.at[i].text, (int)list.at[i].shared, false);
@@ -23,6 +24,10 @@ static void kernels(Emit *e) {
 
 void hd_cuda_print_launch(Emit *e, const Op *o) {
     const Func *k = hd_launched(o);
+    if (hd_kind(&k->attrs) == KIND_PRODUCT) {
+        hd_cuda_row_product(e, o);
+        return;
+    }
     CudaLaunches list = kernel_launches(e, k, !hd_has(&o->attrs, A_ALIGN));
     for (int i = 0; i < list.n; i++) {
         const CudaLaunch *l = &list.at[i];

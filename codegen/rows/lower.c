@@ -7,6 +7,7 @@
 
 typedef struct {
     RowProgram *p;
+    const RowBody *body;
     Arena *a;
     int *node_of;   // by value id; -1: none
     int *column_of; // of what is summed over the rows
@@ -258,12 +259,17 @@ static void row_constant(Lowering *l, const Op *o, const int *in) {
     result(l, o, 0, add(l, n));
 }
 
+static int index_of(const Lowering *l, const Value *v) { // among the arguments
+    return v == l->body->given ? l->p->kernel->n_args : v->index;
+}
+
 static void row_part(Lowering *l, const Op *o, const int *in) {
     (void)in;
     const Type *t = o->in[0]->type, *y = o->out[0]->type;
-    if (o->in[0]->def || hd_int(&o->attrs, A_AXIS, 0) != t->rank - 1 || hd_type_cols(y) != l->p->cols)
+    const Value *v = o->in[0];
+    if ((v->def && v != l->body->given) || hd_int(&o->attrs, A_AXIS, 0) != t->rank - 1 || hd_type_cols(y) != l->p->cols)
         HD_BUG("kernel @%s takes a part that it cannot load", l->p->kernel->name);
-    RowNode n = {.kind = NODE_LOAD, .dtype = hd_dtype_computed(t->dtype), .stored = t->dtype, .arg = o->in[0]->index,
+    RowNode n = {.kind = NODE_LOAD, .dtype = hd_dtype_computed(t->dtype), .stored = t->dtype, .arg = index_of(l, v),
                  .cls = ROW_FULL, .part = {hd_type_cols(t), hd_int(&o->attrs, A_START, 0)}};
     result(l, o, 0, add(l, n));
 }
@@ -340,8 +346,9 @@ typedef struct {
     bool row, column, other, element; // other: as a table or in parts
 } Read; // as what a value is read
 
-static void find_reads(const RowProgram *p, const Value *v, Read *read) {
-    for (const Op *o = p->kernel->first; o; o = o->next)
+static void find_reads(const Lowering *l, const Value *v, Read *read) {
+    const RowProgram *p = l->p;
+    for (const Op *o = l->body->first; o != l->body->end; o = o->next)
         for (int i = 0; i < o->n_in; i++) {
             if (o->in[i] != v) continue;
             const char c = hd_operand_class(o, i);
@@ -352,7 +359,7 @@ static void find_reads(const RowProgram *p, const Value *v, Read *read) {
             else if (c == 'w')
                 read->column = true;
             else if (hd_op_is(o, TRAIT_ALIAS))
-                find_reads(p, o->out[0], read);
+                find_reads(l, o->out[0], read);
             else
                 read->element = true;
             if (hd_op_is(o, TRAIT_ALIAS) && hd_type_count(v->type) == p->rows && hd_type_cols(o->out[0]->type) == 1)
@@ -362,10 +369,12 @@ static void find_reads(const RowProgram *p, const Value *v, Read *read) {
 
 static void load_argument(Lowering *l, const Value *v) {
     Read read = {0};
-    find_reads(l->p, v, &read);
+    find_reads(l, v, &read);
+    for (int i = 0; i < l->body->n; i++) read.element |= l->body->results[i] == v;
+    if (!read.row && !read.column && !read.element && !read.other) return; // elsewhere in the kernel
     if (read.other && !read.row && !read.column && !read.element) return; // reached by loads of their own
     RowNode n = {
-        .kind = NODE_LOAD, .dtype = hd_dtype_computed(v->type->dtype), .stored = v->type->dtype, .arg = v->index};
+        .kind = NODE_LOAD, .dtype = hd_dtype_computed(v->type->dtype), .stored = v->type->dtype, .arg = index_of(l, v)};
     n.cls = read.row ? ROW_STAT : read.column ? ROW_COLUMN : class_of(l->p, v->type, &n.period);
     l->node_of[v->id] = add(l, n);
 }
@@ -388,35 +397,41 @@ static void bind_parts(Lowering *l, const Op *parts, int result) {
     }
 }
 
-static void bind_results(Lowering *l) {
-    const Op *ret = hd_return(l->p->kernel);
-    for (int i = 0; i < ret->n_in; i++) {
-        const Value *v = ret->in[i];
-        int node = l->node_of[v->id];
-        if (hd_result_class(v) == 'p') {
-            bind_parts(l, v->def, i);
-        } else if (node < 0) {
-            RowColumn c = {l->column_of[v->id], i, v->type->dtype};
-            if (c.dtype != TY_F32 && c.dtype != TY_F64)
-                HD_BUG("kernel @%s: a column sum is stored as %s", l->p->kernel->name, hd_dtype_text(c.dtype));
-            hd_push(l->a, &l->p->columns, c);
-        } else {
-            RowStore s = {.node = node, .result = i, .dtype = v->type->dtype};
-            s.cls = at(l, node)->cls == ROW_STAT && hd_type_count(v->type) == l->p->rows
-                        ? ROW_STAT
-                        : class_of(l->p, v->type, &s.period);
-            hd_push(l->a, &l->p->stores, s);
-        }
+static void bind_result(Lowering *l, const Value *v, int i) {
+    int node = l->node_of[v->id];
+    if (hd_result_class(v) == 'p') {
+        bind_parts(l, v->def, i);
+    } else if (node < 0) {
+        RowColumn c = {l->column_of[v->id], i, v->type->dtype};
+        if (c.dtype != TY_F32 && c.dtype != TY_F64)
+            HD_BUG("kernel @%s: a column sum is stored as %s", l->p->kernel->name, hd_dtype_text(c.dtype));
+        hd_push(l->a, &l->p->columns, c);
+    } else {
+        RowStore s = {.node = node, .result = i, .dtype = v->type->dtype};
+        s.cls = at(l, node)->cls == ROW_STAT && hd_type_count(v->type) == l->p->rows ? ROW_STAT
+                                                                                     : class_of(l->p, v->type, &s.period);
+        hd_push(l->a, &l->p->stores, s);
     }
 }
 
-RowProgram hd_rows_build(const Func *kernel, bool reciprocal, Arena *a) {
-    RowProgram p = {.kernel = kernel, .rows = hd_int(&kernel->attrs, A_ROWS, 1),
-                    .cols = hd_int(&kernel->attrs, A_COLS, 1), .phases = 1, .reciprocal = reciprocal};
-    Lowering l = {&p, a, HD_NEWN(a, int, kernel->n_values), HD_NEWN(a, int, kernel->n_values)};
+RowProgram hd_rows_build_body(const Func *kernel, const RowBody *body, bool reciprocal, Arena *a) {
+    RowProgram p = {
+        .kernel = kernel, .rows = body->space.rows, .cols = body->space.cols, .phases = 1, .reciprocal = reciprocal};
+    Lowering l = {&p, body, a, HD_NEWN(a, int, kernel->n_values), HD_NEWN(a, int, kernel->n_values)};
     for (int i = 0; i < kernel->n_values; i++) l.node_of[i] = l.column_of[i] = -1;
     for (int i = 0; i < kernel->n_args; i++) load_argument(&l, kernel->args[i]);
-    for (const Op *o = kernel->first; o && !hd_op_is(o, TRAIT_RETURN); o = o->next) lower_op(&l, o);
-    bind_results(&l);
+    if (body->given) load_argument(&l, body->given);
+    for (const Op *o = body->first; o != body->end; o = o->next) lower_op(&l, o);
+    for (int i = 0; i < body->n; i++)
+        if (body->results[i]) bind_result(&l, body->results[i], i);
     return p;
+}
+
+RowProgram hd_rows_build(const Func *kernel, bool reciprocal, Arena *a) {
+    const Op *ret = hd_return(kernel);
+    const Value **results = HD_NEWN(a, const Value *, ret->n_in + 1);
+    for (int i = 0; i < ret->n_in; i++) results[i] = ret->in[i];
+    const RowBody body = {.first = kernel->first, .end = ret, .results = results, .n = ret->n_in,
+                          .space = {hd_int(&kernel->attrs, A_ROWS, 1), hd_int(&kernel->attrs, A_COLS, 1)}};
+    return hd_rows_build_body(kernel, &body, reciprocal, a);
 }

@@ -69,6 +69,15 @@ typedef struct {
 } RowProgram;
 
 RowProgram hd_rows_build(const Func *kernel, bool reciprocal, Arena *a);
+// Some ops of a kernel of kind product, from `first` on, before `end`.
+typedef struct {
+    const Op *first, *end;
+    RowSpace space;
+    const Value *given; // a value of the kernel that is read like an argument, behind the last one; NULL: none is
+    int n;
+    const Value *const *results; // what is stored: NULL where a result is made elsewhere
+} RowBody;
+RowProgram hd_rows_build_body(const Func *kernel, const RowBody *body, bool reciprocal, Arena *a);
 bool hd_rows_sums_columns(const Value *v); // a result of a kernel of kind rows: it is summed over the rows
 extern const char hd_rows_product[], hd_rows_difference[]; // texts that a printer recognises
 // The values of an element, not of a row.

@@ -160,7 +160,8 @@ static const char *run_op(Eval *e, const Op *o, Tensor *values) {
     Write w;
     for (int i = 0; !wrong && hd_next_write(o, &i, &w);)
         wrong = write_into(e, &w, out[w.value && !hd_moves(&w) ? w.value->index : 0]);
-    bool wide = o->func->is_kernel && o->kind != OP_CAST && hd_kind(&o->func->attrs) == KIND_ROWS;
+    const KindId kernel = o->func->is_kernel ? hd_kind(&o->func->attrs) : KIND_NONE;
+    bool wide = (kernel == KIND_ROWS || kernel == KIND_PRODUCT) && o->kind != OP_CAST;
     for (int i = 0; i < o->n_out; i++) {
         Tensor t = out[i + into];
         DType d = t.type->dtype;

@@ -6,6 +6,8 @@
 //   store %dw {into = @g, offset = 0}  ->    gemm %dy, %x {ta, into = @g, offset = 0}
 //   %dt = embedding_grad %dy, %i
 //   store %dt {into = @g, offset = 0}        embedding_grad %dy, %i {rows = 96, into = @g, offset = 0}
+//
+// On cuda, products of one row become kernels with what is around them (row_products.c).
 #include "ir/machine/arch.h"
 #include "ir/dropout.h"
 #include "ir/shapes.h"
@@ -14,6 +16,7 @@
 #include "passes/fuse/gemm_bias.h"
 #include "passes/pass.h"
 #include "passes/analysis/redirect.h"
+#include "passes/select/row_products.h"
 #include "passes/settings.h"
 #include <string.h>
 
@@ -171,6 +174,7 @@ static void select_func(Select *s) {
         int64_t bytes = hd_workspace(o, s->cuda).good;
         if (bytes) hd_set_int(s->m->cx, &o->attrs, A_WORKSPACE_BYTES, bytes);
     }
+    if (s->cuda && hd_kind(&s->f->attrs) == KIND_DECODE) hd_select_row_products(s->f, s->cx);
 }
 
 Change hd_pass_select(Module *m, PassCx *cx) {

@@ -1,10 +1,14 @@
 // The product of one row with a matrix, in f32: y = x W' (GV_TB, W [n, k]) or y = x W (W [k, n]). Its time is that of
 // reading W. With GV_TB a warp adds up GV_ROWS elements of y one after another, its lanes side by side along k, and has
 // two parts of rows under way; with GV_EARLY instead of GV_LATE the first two before the kernels before this one have
-// ended, none of which writes W. Else a thread has GV_VEC columns, and the threads of a block share k; a block adds
-// their sums up in order. Written before this text: GV_KERNEL (name), GV_T (type of x, W and the bias), GV_OUT (type of
-// y), GV_N, GV_K, GV_VEC, GV_TB, GV_ROWS, GV_STAGED (x is copied to shared memory), GV_LANES (threads side by side
-// along n, without GV_TB), GV_BIAS. Grid (n / (8 GV_ROWS) or n / (GV_LANES GV_VEC), rounded up, 1, 1), 256 threads.
+// ended, none of which writes W. Each element may be made of GV_PARTS rows of W, n / GV_PARTS apart. Else a thread has
+// GV_VEC columns, and the threads of a block share k; a block adds their sums up in order. Written before this text:
+// GV_KERNEL (name), GV_PARAMS (its parameters), GV_T (type of x, W and the bias), GV_N, GV_K, GV_VEC, GV_TB, GV_ROWS,
+// GV_PARTS, GV_STAGED (1: x is copied to shared memory; 2: GV_MAKE makes it there, as `staged`), GV_LANES (threads side
+// by side along n, without GV_TB), GV_BIAS; with GV_TB: GV_X, GV_W, GV_SHIFT (x, W and the bias among the parameters),
+// GV_PUT(at, sums) (stores element `at`; the sum of each part), GV_KEEP and GV_AHEAD (read what they need before the
+// kernels before this one have ended). Without it the parameters are x, w, bias and y.
+// Grid (n / (8 GV_ROWS GV_PARTS) or n / (GV_LANES GV_VEC), rounded up, 1, 1), 256 threads.
 #ifndef GV_ONCE
 #define GV_ONCE
 // y += x w, element by element, into the V sums
@@ -13,52 +17,64 @@ __device__ __forceinline__ void gv_add(float (&sum)[V], const Raw<T, V> &x, cons
 #pragma unroll
     for (int j = 0; j < V; j++) sum[j] = fused(x.at(j), w.at(j), sum[j]);
 }
+template <int N, class T> __device__ __forceinline__ void gv_copy(const T *from, T *to) {
+#pragma unroll 4
+    for (int i = threadIdx.x; i < N; i += 256) to[i] = from[i];
+}
+// of the elements of a warp that of a lane, of the first 32 of them
+template <class T> __device__ __forceinline__ float gv_keep(const T *from, int first, int lane, int n, int rows) {
+    return lane < rows && first + lane < n ? widen(from[first + lane]) : 0.0f;
+}
 #endif
 
-extern "C" __global__ void __launch_bounds__(256, 2) GV_KERNEL(const GV_T *x, const GV_T *w,
-#if GV_BIAS
-                                                            const GV_T *bias,
-#endif
-                                                            GV_OUT *y) {
+extern "C" __global__ void __launch_bounds__(256, 2) GV_KERNEL(GV_PARAMS) {
 /*late:
     enter();
 :late*/
 #if GV_TB
     enum { CHUNK = 32 * GV_VEC, CHUNKS = (GV_K + CHUNK - 1) / CHUNK, PARTS = (CHUNKS + 7) / 8,
-           AHEAD = (CHUNKS + PARTS - 1) / PARTS, ALL = GV_ROWS * PARTS };
+           AHEAD = (CHUNKS + PARTS - 1) / PARTS, ALL = GV_ROWS * GV_PARTS * PARTS, N = GV_N / GV_PARTS };
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, first = (blockIdx.x * 8 + warp) * GV_ROWS;
     Raw<GV_T, GV_VEC> here[AHEAD], next[AHEAD];
     const auto there = [&](int k) { return GV_K % (CHUNK * AHEAD) == 0 || k < GV_K; };
     const auto load = [&](Raw<GV_T, GV_VEC>(&w_of)[AHEAD], int part) {
-        const int row = first + part / PARTS;
+        const int line = part / PARTS, row = first + line / GV_PARTS;
 #pragma unroll
         for (int s = 0; s < AHEAD; s++) {
             const int k = (part % PARTS * AHEAD + s) * CHUNK + lane * GV_VEC;
-            if (there(k) && (GV_N % (8 * GV_ROWS) == 0 || row < GV_N)) w_of[s].load(w + (i64)row * GV_K + k);
+            if (there(k) && (N % (8 * GV_ROWS) == 0 || row < N))
+                w_of[s].load(GV_W + (i64)(row + line % GV_PARTS * N) * GV_K + k);
             else w_of[s].zero();
         }
     };
     load(here, 0);
     if (ALL > 1) load(next, 1);
 #if GV_BIAS
-    float shift = first + lane < GV_N && lane < GV_ROWS ? widen(bias[first + lane]) : 0.0f;
+    float shift = gv_keep(GV_SHIFT, first, lane, N, GV_ROWS);
 #endif
+    GV_KEEP
+    GV_AHEAD
 /*early:
     enter();
 :early*/
-#if GV_STAGED
+#if GV_STAGED == 2
+    __shared__ __align__(16) GV_T staged[GV_K];
+    GV_MAKE
+    __syncthreads();
+    const GV_T *factor = staged;
+#elif GV_STAGED
     __shared__ __align__(16) GV_T staged[GV_K];
     for (int k = threadIdx.x * GV_VEC; k < GV_K; k += 256 * GV_VEC) {
         Raw<GV_T, GV_VEC> a;
-        a.load(x + k);
+        a.load(GV_X + k);
         a.store(staged + k);
     }
     __syncthreads();
     const GV_T *factor = staged;
 #else
-    const GV_T *factor = x;
+    const GV_T *factor = GV_X;
 #endif
-    float sum[GV_VEC], mine = 0.0f;
+    float sum[GV_VEC], mine[GV_PARTS] = {};
 #pragma unroll
     for (int j = 0; j < GV_VEC; j++) sum[j] = 0.0f;
     const auto add = [&](const Raw<GV_T, GV_VEC>(&w_of)[AHEAD], int part) {
@@ -72,16 +88,19 @@ extern "C" __global__ void __launch_bounds__(256, 2) GV_KERNEL(const GV_T *x, co
         }
         if (part % PARTS != PARTS - 1) return;
         const float all = warp_sum(tree(sum));
-        const int row = part / PARTS, at = first + row / 32 * 32 + lane;
-        if (row % 32 == lane) mine = all;
+        const int line = part / PARTS, row = line / GV_PARTS, of = line % GV_PARTS, at = first + row / 32 * 32 + lane;
+#pragma unroll
+        for (int i = 0; i < GV_PARTS; i++)
+            if (row % 32 == lane && of == i) mine[i] = all;
 #pragma unroll
         for (int j = 0; j < GV_VEC; j++) sum[j] = 0.0f;
-        if ((row % 32 != 31 && row != GV_ROWS - 1) || lane > row % 32 || at >= GV_N) return; // a lane has an element
+        if (of != GV_PARTS - 1 || (row % 32 != 31 && row != GV_ROWS - 1) || lane > row % 32 || at >= N)
+            return; // else a lane has an element
 #if GV_BIAS
-        if (row >= 32) shift = widen(bias[at]);
-        mine = plus(mine, shift);
+        if (row >= 32) shift = widen(GV_SHIFT[at]);
+        mine[0] = plus(mine[0], shift);
 #endif
-        put1(y + at, mine);
+        GV_PUT(at, mine);
     };
 #pragma unroll 1
     for (int part = 0; part < ALL; part += 2) {

@@ -1,9 +1,11 @@
 // Kernels: what a code generator assumes of a kernel function. A kernel of kind rows computes every op in its space of
 // rows x cols, which is the space of one of its ops, so that an index runs neither past a value nor over a part of it.
 // Tables that ops look up, and weights and statistics of norms, are arguments; a column sum is only returned. A kernel
-// of kind map is one op that computes each element of its result by itself.
+// of kind map is one op that computes each element of its result by itself. One of kind product is described in
+// ir/row_product.h.
 #include "passes/analysis/row_space.h"
 #include "passes/verify/verify_plan.h"
+#include "ir/row_product.h"
 #include "ir/base/ints.h"
 #include "ir/optimizer.h"
 
@@ -117,6 +119,36 @@ static void check_rows(const Kernel *k) {
                                   ll(k->space.rows), ll(k->space.cols)));
 }
 
+// --- kernels of kind product
+
+// Everything before the product in one space, everything behind it in another, where parts of the result may be taken.
+static void check_product(const Kernel *k) {
+    const RowProduct p = hd_row_product_of(k->k);
+    const Op *const ret = hd_return(k->k);
+    if (!p.product || !ret) {
+        wrong(k, NULL, "is of kind product, which is one product of a row with the rows of a matrix, and pointwise "
+                       "work on all of the result");
+        return;
+    }
+    const Kernel before = {k->c, k->k, p.before}, after = {k->c, k->k, p.after};
+    for (const Op *o = k->k->first; o != p.product; o = o->next)
+        if (!check_row_op(&before, o)) return;
+    for (int i = 1; i < p.product->n_in; i++)
+        if (p.product->in[i]->def) {
+            wrong(k, p.product, "reads a matrix or a bias that the kernel computes: it must be an argument");
+            return;
+        }
+    for (const Op *o = p.behind; o != ret; o = o->next)
+        if (!hd_row_product_part(o, &p) && !check_row_op(&after, o)) return;
+    for (int i = 0; i < ret->n_in; i++) {
+        const int64_t n = hd_type_count(ret->in[i]->type);
+        if (n != p.before.cols && n != p.after.cols) {
+            wrong(k, ret, "gives something other than rows before and behind the product");
+            return;
+        }
+    }
+}
+
 // --- kernels of kind map
 
 static void check_map(const Kernel *k) {
@@ -136,7 +168,8 @@ void hd_check_kernels(PlanCheck *c) {
         KindId kind = hd_kind(&f->attrs);
         if (kind == KIND_ROWS) check_rows(&k);
         else if (kind == KIND_MAP) check_map(&k);
-        else if (kind != KIND_OPTIMIZER) wrong(&k, NULL, "has no kind: rows, map or optimizer");
+        else if (kind == KIND_PRODUCT) check_product(&k);
+        else if (kind != KIND_OPTIMIZER) wrong(&k, NULL, "has no kind: rows, map, product or optimizer");
         else if (hd_optimizer_wrong(f))
             wrong(&k, NULL, hd_sprintf(c->a, "is no optimizer: one %s", hd_optimizer_wrong(f)));
     }
