@@ -5,7 +5,7 @@
 #include <string.h>
 
 // Of the row: columns, and bytes of it and what is made with it in a block's memory.
-enum { MOST_COLS = 16384, MOST_BYTES = 40 << 10 };
+enum { MOST_COLS = 16384, MOST_BYTES = 40 << 10, MOST_TURNED = 16384 }; // MOST_TURNED: a lane has one pair
 
 bool hd_row_product(const Op *o) {
     return hd_has(&o->attrs, A_IMPL) && hd_op_is(o, TRAIT_MATMUL) && hd_product(o).tb && o->n_out == 1;
@@ -59,10 +59,25 @@ static int parts_of(const Op *from, const Value *v) {
     return size && seen == (1ull << (n / size)) - 1 ? (int)(n / size) : 0;
 }
 
+static bool turns(const Op *o) { return hd_has(&o->attrs, A_HEADS); } // columns of each head, by pairs
+
+// Columns between the two of a pair, where ops turn v; 0: none does. -1: they turn something else, or in two ways.
+static int64_t half_of(const Op *from, const Value *v) {
+    int64_t half = 0;
+    for (const Op *o = from; o; o = o->next) {
+        if (!turns(o)) continue;
+        const int64_t own = hd_type_cols(o->out[0]->type) / hd_int(&o->attrs, A_HEADS, 1) / 2;
+        if (base_of(o->in[0]) != v || hd_type_cols(v->type) > MOST_TURNED || (half && own != half)) return -1;
+        half = own;
+    }
+    return half;
+}
+
 static bool pointwise_after(const Op *from, const Value *v) {
     for (const Op *o = from; o; o = o->next) {
         const bool part = hd_in_parts(o) && o->n_in == 1 && base_of(o->in[0]) == v;
-        if (!part && !hd_op_is(o, TRAIT_SCALAR | TRAIT_ALIAS | TRAIT_RETURN | TRAIT_CONSTANT)) return false;
+        if (!part && !turns(o) && !hd_op_is(o, TRAIT_SCALAR | TRAIT_ALIAS | TRAIT_RETURN | TRAIT_CONSTANT))
+            return false;
     }
     return true;
 }
@@ -73,6 +88,8 @@ bool hd_row_finisher(const Func *k, int arg, const Op *g) {
     if (!ret || arg < 0 || !one_row(k, &cols)) return false;
     const Value *v = k->args[arg];
     const int parts = parts_of(k->first, v);
+    const int64_t half = half_of(k->first, v);
+    if (half < 0 || (half && (parts != 1 || hd_operand_of(g, ROLE_BIAS) >= 0))) return false;
     if (!parts || hd_type_cols(v->type) != cols * parts) return false;
     if (parts > 1 && (hd_operand_of(g, ROLE_BIAS) >= 0 || v->type != g->out[0]->type)) return false;
     for (int i = 0; i < ret->n_in; i++) {
@@ -101,9 +118,12 @@ RowProduct hd_row_product_of(const Func *k) {
     p.result = result_of(p.product);
     p.behind = p.result->def->next;
     p.parts = parts_of(p.behind, p.result);
-    if (!p.parts || !pointwise_after(p.behind, p.result)) return (RowProduct){0};
+    p.half = half_of(p.behind, p.result);
+    if (!p.parts || p.half < 0 || (p.half && p.parts > 1) || !pointwise_after(p.behind, p.result))
+        return (RowProduct){0};
     p.before = (RowSpace){1, hd_product(p.product).k};
     p.after = (RowSpace){1, hd_product(p.product).n / p.parts};
+    if (p.half) p.parts = 2;
     return p;
 }
 

@@ -40,6 +40,7 @@ typedef struct {
     const char *name;
     int widest;
     uint64_t ahead, kept; // arguments that are read ahead: of the row, of an element
+    uint64_t turned;      // nodes whose angles are computed ahead
     Out text, params, more; // functions before the kernel; its parameters; definitions
 } Around;
 
@@ -98,15 +99,22 @@ static bool put_maker(Around *x) {
     return true;
 }
 
+static const char *as_stored(Rows *r, DType d) { // what rounds a sum
+    return hd_dtype_is_narrow(d) ? hd_sprintf(r->a, "rounded<%s>", hd_cuda_type(d)) : "";
+}
+
 static void put_value(Around *x, Rows *r, int i) { // of one element
     const RowNode *n = &r->p->nodes.at[i];
     const char *type = hd_cuda_compute(n->kind == NODE_LOAD ? n->stored : n->dtype);
-    if (n->kind != NODE_LOAD) {
+    if (n->kind == NODE_PARTNER) {
+        const RowNode *of = &r->p->nodes.at[n->in[0]];
+        hd_rows_line(r, "const %s x%d = %s(sum[1 - half]);", type, i, as_stored(r, of->stored));
+    } else if (n->kind != NODE_LOAD) {
         hd_rows_line(r, "const %s x%d = %s;", type, i, hd_rows_expression(r, i, 0, 0));
     } else if (n->arg == x->k->n_args) {
         const char *sum = hd_sprintf(r->a, "sum[%lld]", ll(n->part.width ? n->part.start / r->p->cols : 0));
-        const char *as = hd_dtype_is_narrow(n->stored) ? hd_sprintf(r->a, "rounded<%s>", hd_cuda_type(n->stored)) : "";
-        hd_rows_line(r, "const %s x%d = %s(%s);", type, i, as, sum);
+        if (x->p.half) sum = "sum[half]";
+        hd_rows_line(r, "const %s x%d = %s(%s);", type, i, as_stored(r, n->stored), sum);
     } else if (x->kept >> n->arg & 1) {
         hd_rows_line(r, "const %s x%d = in%d;", type, i, n->arg);
     } else if (n->cls >= ROW_COLUMN) {
@@ -117,22 +125,61 @@ static void put_value(Around *x, Rows *r, int i) { // of one element
     }
 }
 
+// Pairs of columns that are turned: a lane has both, and the angle of its pair before the kernels before have ended.
+static void put_turns(Around *x, Rows *r, RowProgram *p, const char **call) {
+    for (int i = 0; i < p->nodes.n; i++) {
+        RowNode *n = &p->nodes.at[i];
+        const RowTurn *t = &n->turn;
+        if (n->kind != NODE_TURN) continue;
+        hd_rows_put_turns(r, n);
+        const int at = n->n_in > 2 ? p->nodes.at[n->in[2]].arg : -1;
+        if (at < 0 || !hd_cuda_early(x->e, x->o, x->o->in[at])) continue;
+        n->text = hd_sprintf(r->a, "$c >= %lld ? $0 : turned<%lld>($0, $1, $c %% %lld, sine%d, cosine%d, %s)",
+                             ll(t->columns), ll(t->half), ll(2 * t->half), t->id, t->id, t->inverse ? "true" : "false");
+        hd_printf(&x->more, " float sine%d, cosine%d; rope_angle<%lld>(*in%d, (first + lane) %% %lld, %s_turns%d, "
+                            "&sine%d, &cosine%d);", t->id, t->id, ll(t->half), at, ll(t->half), x->name, t->id, t->id,
+                  t->id);
+        *call = hd_sprintf(r->a, "%s, sine%d, cosine%d", *call, t->id, t->id);
+        x->turned |= 1ull << i;
+    }
+}
+
+static void put_elements(Around *x, Rows *r, const RowProgram *p) { // what is made of the sums of a lane
+    if (x->p.half) {
+        hd_rows_line(r, "#pragma unroll");
+        hd_rows_line(r, "for (int half = 0; half < 2; half++) {");
+        hd_rows_line(r, "const int col = at / %lld * %lld + at %% %lld + half * %lld, j = 0;", ll(x->p.half),
+                     ll(2 * x->p.half), ll(x->p.half), ll(x->p.half));
+    } else {
+        hd_rows_line(r, "const int col = at;");
+    }
+    for (int i = 0; i < p->nodes.n; i++)
+        if (r->used[i]) put_value(x, r, i);
+    for (int i = 0; i < p->stores.n; i++)
+        hd_rows_line(r, "put1(out%d + col, x%d);", p->stores.at[i].result, p->stores.at[i].node);
+    if (x->p.half) hd_rows_line(r, "}");
+}
+
 static void put_finisher(Around *x) {
     const int n = x->ret->n_in;
     const Value *results[HD_MAX_OUT] = {NULL};
     for (int i = 0; i < n; i++) results[i] = before(x, x->ret->in[i]) ? NULL : x->ret->in[i];
     const RowBody body = {x->p.behind, x->ret, x->p.after, x->p.result, n, results};
-    const RowProgram p = hd_rows_build_body(x->k, &body, true, x->e->a);
+    RowProgram p = hd_rows_build_body(x->k, &body, true, x->e->a);
     Rows r = {.p = &p, .s = hd_rows_shape(&p, 1), .name = x->name, .a = x->e->a, .o = &x->text, .depth = 1,
               .n_places = 1};
-    hd_rows_analyse(&r);
     const char *call = "";
+    hd_rows_analyse(&r);
     hd_puts(&x->more, "#define GV_KEEP");
-    hd_printf(&x->text, "__device__ __forceinline__ void %s_put(int col, const float *sum", x->name);
+    put_turns(x, &r, &p, &call);
+    hd_printf(&x->text, "__device__ __forceinline__ void %s_put(int at, const float *sum", x->name);
+    for (int i = 0; i < p.nodes.n; i++)
+        if (x->turned >> i & 1)
+            hd_printf(&x->text, ", float sine%d, float cosine%d", p.nodes.at[i].turn.id, p.nodes.at[i].turn.id);
     for (int i = 0; i < x->k->n_args; i++) {
         if (!hd_rows_reads(&p, i)) continue;
         const char *type = hd_cuda_type(x->k->args[i]->type->dtype);
-        const bool kept = read_ahead(x, &p, i);
+        const bool kept = !x->p.half && read_ahead(x, &p, i);
         hd_printf(&x->text, ", %s%s%sin%d", kept ? "" : "const ", kept ? "float " : type, kept ? "" : " *", i);
         call = kept ? hd_sprintf(x->e->a, "%s, row < 32 ? keep%d : widen(in%d[at])", call, i, i)
                     : hd_sprintf(x->e->a, "%s, in%d", call, i);
@@ -140,16 +187,12 @@ static void put_finisher(Around *x) {
         x->kept |= 1ull << i;
         hd_printf(&x->more, " const float keep%d = gv_keep(in%d, first, lane, N, GV_ROWS);", i, i);
     }
-    hd_puts(&x->more, "\n");
     for (int i = 0; i < p.stores.n; i++)
         hd_printf(&x->text, ", %s *out%d", hd_cuda_type(p.stores.at[i].dtype), p.stores.at[i].result);
     hd_puts(&x->text, ") {\n");
-    for (int i = 0; i < p.nodes.n; i++)
-        if (r.used[i]) put_value(x, &r, i);
-    for (int i = 0; i < p.stores.n; i++)
-        hd_rows_line(&r, "put1(out%d + col, x%d);", p.stores.at[i].result, p.stores.at[i].node);
+    put_elements(x, &r, &p);
     hd_puts(&x->text, "}\n");
-    hd_printf(&x->more, "#define GV_PUT(at, sums) %s_put(at, sums%s", x->name, call);
+    hd_printf(&x->more, "\n#define GV_PUT(at, sums) %s_put(at, sums%s", x->name, call);
     for (int i = 0; i < p.stores.n; i++) hd_printf(&x->more, ", out%d", p.stores.at[i].result);
     hd_puts(&x->more, ")\n");
 }
@@ -168,7 +211,8 @@ typedef struct {
     Value *const *in;       // of the product, among the operands of o
     const char *name, *params, *more, *before;
     int parts;
-    bool made; // the row, in shared memory
+    int64_t half; // of heads whose pairs are turned; 0: none are
+    bool made;    // the row, in shared memory
 } Gemv;
 
 static void put_gemv(Emit *e, const Gemv *v) {
@@ -190,9 +234,9 @@ static void put_gemv(Emit *e, const Gemv *v) {
         hd_sprintf(e->a,
                    "#define GV_KERNEL %s\n#define GV_PARAMS %s\n#define GV_T %s\n#define GV_N %lld\n"
                    "#define GV_K %lld\n#define GV_VEC %d\n#define GV_TB %d\n#define GV_ROWS %lld\n"
-                   "#define GV_PARTS %d\n#define GV_STAGED %d\n#define GV_%s 1\n#define GV_LANES %d\n"
-                   "#define GV_BIAS %d\n%s",
-                   name, v->params, hd_cuda_type(d), ll(p.n), ll(p.k), vec, p.tb, ll(rows), v->parts,
+                   "#define GV_PARTS %d\n#define GV_HALF %lld\n#define GV_STAGED %d\n#define GV_%s 1\n"
+                   "#define GV_LANES %d\n#define GV_BIAS %d\n%s",
+                   name, v->params, hd_cuda_type(d), ll(p.n), ll(p.k), vec, p.tb, ll(rows), v->parts, ll(v->half),
                    v->made ? 2 : p.k * hd_dtype_bytes(d) <= STAGED_BYTES, early ? "EARLY" : "LATE", lanes, bias >= 0,
                    v->more));
     const char *arg[HD_MAX_IN + HD_MAX_OUT];
@@ -228,7 +272,8 @@ static uint64_t early_args(Emit *e, const Op *o) {
 
 void hd_cuda_row_product(Emit *e, const Op *o) {
     const Func *k = hd_launched(o);
-    Around x = {.e = e, .o = o, .k = k, .p = hd_row_product_of(k), .ret = hd_return(k), .name = hd_emit_kernel_name(e, k),
+    Around x = {.e = e, .o = o, .k = k, .p = hd_row_product_of(k), .ret = hd_return(k),
+                .name = hd_emit_kernel_name(e, k),
                 .widest = hd_has(&o->attrs, A_ALIGN) ? 1 : 8, .text = hd_out(e->a), .params = hd_out(e->a),
                 .more = hd_out(e->a)};
     const Op *g = x.p.product;
@@ -244,5 +289,5 @@ void hd_cuda_row_product(Emit *e, const Op *o) {
     put_finisher(&x);
     hd_printf(&x.more, "#define GV_W in%d\n", g->in[1]->index);
     if (g->n_in > 2) hd_printf(&x.more, "#define GV_SHIFT in%d\n", g->in[2]->index);
-    put_gemv(e, &(Gemv){o, g, in, x.name, x.params.text, x.more.text, x.text.text, x.p.parts, made});
+    put_gemv(e, &(Gemv){o, g, in, x.name, x.params.text, x.more.text, x.text.text, x.p.parts, x.p.half, made});
 }

@@ -408,8 +408,8 @@ static void bind_result(Lowering *l, const Value *v, int i) {
         hd_push(l->a, &l->p->columns, c);
     } else {
         RowStore s = {.node = node, .result = i, .dtype = v->type->dtype};
-        s.cls = at(l, node)->cls == ROW_STAT && hd_type_count(v->type) == l->p->rows ? ROW_STAT
-                                                                                     : class_of(l->p, v->type, &s.period);
+        const bool stat = at(l, node)->cls == ROW_STAT && hd_type_count(v->type) == l->p->rows;
+        s.cls = stat ? ROW_STAT : class_of(l->p, v->type, &s.period);
         hd_push(l->a, &l->p->stores, s);
     }
 }

@@ -1,8 +1,8 @@
 // Kernels of kind `product`: the product of one row, as of a token that is written, together with the kernel that makes
-// the row (a norm, what is added before it) and with the pointwise kernel that reads the result (an activation, a gate,
-// a cast of logits). Such a product waits for the kernels before it longer than it computes, so fewer kernels are less
-// time; every block makes the row for itself, which is a few KB. The values are those of the kernels alone: what was
-// stored between them is rounded as the store did.
+// the row (a norm, what is added before it) and with the kernel that reads the result: pointwise work (an activation, a
+// gate, a cast of logits) or a rotation by positions. Such a product waits for the kernels before it longer than it
+// computes, so fewer kernels are less time; every block makes the row for itself, which is a few KB. The values are
+// those of the kernels alone: what was stored between them is rounded as the store did.
 //
 //   %h, %y = launch %p, %b, %x, .. {kernel = @k6}     kernel @k12(%x0: .., ..) -> .. with {kind = product} {
 //   %z = gemm %y, %w {tb, impl = gemv}           ->     ... %4, %5 = rms_norm ..   %6 = cast %4 {out = bf16}

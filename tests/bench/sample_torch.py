@@ -50,7 +50,8 @@ def main():
     p.add_argument("models", nargs="*")
     p.add_argument("--rounds", type=int, default=3)
     o = p.parse_args()
-    print("torch", torch.__version__, "transformers", transformers.__version__, torch.cuda.get_device_name(), flush=True)
+    print("torch", torch.__version__, "transformers", transformers.__version__, torch.cuda.get_device_name(),
+          flush=True)
     for name in o.models or CONFIGS:
         torch.manual_seed(1)
         with torch.device("cuda"):

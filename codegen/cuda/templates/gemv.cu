@@ -1,7 +1,8 @@
 // The product of one row with a matrix, in f32: y = x W' (GV_TB, W [n, k]) or y = x W (W [k, n]). Its time is that of
 // reading W. With GV_TB a warp adds up GV_ROWS elements of y one after another, its lanes side by side along k, and has
 // two parts of rows under way; with GV_EARLY instead of GV_LATE the first two before the kernels before this one have
-// ended, none of which writes W. Each element may be made of GV_PARTS rows of W, n / GV_PARTS apart. Else a thread has
+// ended, none of which writes W. Each element may be made of GV_PARTS rows of W, n / GV_PARTS apart or, with GV_HALF,
+// two of them half a head apart. Else a thread has
 // GV_VEC columns, and the threads of a block share k; a block adds their sums up in order. Written before this text:
 // GV_KERNEL (name), GV_PARAMS (its parameters), GV_T (type of x, W and the bias), GV_N, GV_K, GV_VEC, GV_TB, GV_ROWS,
 // GV_PARTS, GV_STAGED (1: x is copied to shared memory; 2: GV_MAKE makes it there, as `staged`), GV_LANES (threads side
@@ -38,12 +39,17 @@ extern "C" __global__ void __launch_bounds__(256, 2) GV_KERNEL(GV_PARAMS) {
     Raw<GV_T, GV_VEC> here[AHEAD], next[AHEAD];
     const auto there = [&](int k) { return GV_K % (CHUNK * AHEAD) == 0 || k < GV_K; };
     const auto load = [&](Raw<GV_T, GV_VEC>(&w_of)[AHEAD], int part) {
-        const int line = part / PARTS, row = first + line / GV_PARTS;
+        const int line = part / PARTS, row = first + line / GV_PARTS, of = line % GV_PARTS;
+#if GV_HALF
+        const int at = row / GV_HALF * (2 * GV_HALF) + row % GV_HALF + of * GV_HALF; // in W
+#else
+        const int at = row + of * N;
+#endif
 #pragma unroll
         for (int s = 0; s < AHEAD; s++) {
             const int k = (part % PARTS * AHEAD + s) * CHUNK + lane * GV_VEC;
             if (there(k) && (N % (8 * GV_ROWS) == 0 || row < N))
-                w_of[s].load(GV_W + (i64)(row + line % GV_PARTS * N) * GV_K + k);
+                w_of[s].load(GV_W + (i64)at * GV_K + k);
             else w_of[s].zero();
         }
     };
