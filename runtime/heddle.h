@@ -253,6 +253,14 @@ typedef struct { // a function of the model that --run names
     const HdInput *inputs;
 } HdCall;
 
+// How a token is chosen, as runtime/sample/choose.h says: temperature 0: the first of the largest logits. `at`: the
+// position of this token in [0, 1).
+typedef struct {
+    double temperature, top_p, at;
+    int64_t top_k;
+} HdPick;
+enum { HD_MOST_CHOSEN = 1 << 20 };
+
 typedef struct HdBackend HdBackend;
 typedef struct {
     const char *model, *source, *target, *arch; // "GPT2", "gpt2.hd", "cuda", "sm_90"
@@ -338,10 +346,10 @@ struct HdBackend {
     bool (*write)(HdExec *x, int64_t offset, const void *data, size_t bytes);
     // Makes initial values where they stay, of type F32, BF16 or F16; ordered as `write`. NULL: the host makes them.
     bool (*draw)(HdExec *x, const struct HdDraw *d, HdDtype dtype, int64_t offset);
-    // Greedy text: the first of the largest of n logits becomes the i32 at `token`, and the one at `position` grows by
-    // 1, so that the next run of the function of a token reads both. The first logit becomes that i32 as well, or -1
-    // where a logit is not finite. Ordered as a run. NULL: the host chooses.
-    bool (*choose)(HdExec *x, int64_t logits, int64_t n, int64_t token, int64_t position);
+    // Text: the token that is chosen by n logits, at most HD_MOST_CHOSEN, becomes the i32 at `token`, and the one at
+    // `position` grows by 1, so that the next run of the function of a token reads both. The first logit becomes that
+    // i32 as well, or -1 where a logit is not finite. Ordered as a run. NULL: the host chooses.
+    bool (*choose)(HdExec *x, const HdPick *how, int64_t logits, int64_t n, int64_t token, int64_t position);
     bool (*read)(HdExec *x, int64_t offset, void *data, size_t bytes);         // waits for everything issued so far
     // Host memory, clear, into which `read` copies at the full rate of the link, until give_memory. NULL after hd_fail.
     // The two functions are NULL where any memory does.

@@ -33,5 +33,5 @@ bool hd_cuda_collect(HdExec *h, void *data);
 bool hd_cuda_draw(HdExec *h, const struct HdDraw *d, HdDtype dtype, int64_t offset);
 
 // choose.c
-bool hd_cuda_choose(HdExec *h, int64_t logits, int64_t n, int64_t token, int64_t position);
+bool hd_cuda_choose(HdExec *h, const HdPick *how, int64_t logits, int64_t n, int64_t token, int64_t position);
 #endif

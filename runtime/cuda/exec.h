@@ -30,7 +30,7 @@ typedef struct { // kernels compiled from the program's sources, and those of in
     CuFunction *functions; // one a kernel
     HdParams *params;
     CuFunction draw[HD_DRAWS]; // by type of storage (draw.c)
-    CuFunction choose;         // of programs that write text (choose.c)
+    CuFunction choose[2];      // of programs that write text (choose.c)
 } HdModules;
 
 typedef struct HdCompile HdCompile; // a running compilation of all sources

@@ -52,10 +52,10 @@ bool hd_decode_again(HdExec *x) {
     return p->backend->run(x, of_token(p));
 }
 
-bool hd_decode_choose(HdExec *x, int64_t n) {
+bool hd_decode_choose(HdExec *x, const HdPick *how, int64_t n) {
     const HdFunc *f = of_token(x->program);
     const int64_t logits = f->results[0].offset;
-    return x->program->backend->choose(x, logits, n, f->args[0].offset, f->args[1].offset) &&
+    return x->program->backend->choose(x, how, logits, n, f->args[0].offset, f->args[1].offset) &&
            x->program->backend->post(x, 1, &logits, sizeof(int32_t));
 }
 

@@ -16,9 +16,9 @@ bool hd_logits_read(HdExec *x, int64_t token, int64_t n, float *rows); // of n t
 bool hd_decode_there(const HdProgram *p);
 bool hd_decode_run(HdExec *x, int32_t token, int32_t position);
 bool hd_decode_read(HdExec *x, float *row); // after a run
-// Of a target that chooses the largest of the first n logits: `choose` after a run; then `again` runs the next token
-// with the one that was chosen. `chosen` waits for the oldest choice; *token -1: a logit was not finite.
-bool hd_decode_choose(HdExec *x, int64_t n);
+// Of a target that chooses by the first n logits: `choose` after a run; then `again` runs the next token with the one
+// that was chosen. `chosen` waits for the oldest choice; *token -1: a logit was not finite.
+bool hd_decode_choose(HdExec *x, const HdPick *how, int64_t n);
 bool hd_decode_again(HdExec *x);
 bool hd_decode_chosen(HdExec *x, int32_t *token);
 // all: of every row of the data in order, as an array f32[rows, seq, vocab] that rank 0 writes

@@ -1,6 +1,5 @@
 // See sample.h. A program that keeps keys and values computes each token of the text once, as long as the text is no
-// longer than the window. Where the largest logit is chosen and the target does it, the next tokens are under way while
-// the host reads one. Otherwise every token is computed from the whole window: the last `seq` tokens of the text,
+// longer than the window. Where the target chooses tokens, the next ones are under way while the host reads one. Otherwise every token is computed from the whole window: the last `seq` tokens of the text,
 // and behind them tokens that a causal model does not look at, which the first one of a text proves.
 #include "runtime/sample/sample.h"
 #include "runtime/sample/choose.h"
@@ -95,7 +94,11 @@ static bool next_logits(Writer *t, const int32_t *tokens, int64_t n, float *row)
 }
 
 static bool target_chooses(const Writer *t) {
-    return t->w->ranks == 1 && t->choice.temperature == 0 && t->x->program->backend->choose;
+    return t->w->ranks == 1 && t->vocab <= HD_MOST_CHOSEN && t->x->program->backend->choose;
+}
+
+static double place(const Writer *t, const Sample *s, int64_t n) { // of token n, among the shares
+    return hd_choose_at(t->seed, (uint64_t)(n - s->prompt));
 }
 
 static bool ask(Writer *t, const Sample *s) { // for the next token
@@ -103,12 +106,13 @@ static bool ask(Writer *t, const Sample *s) { // for the next token
     if (t->asked == s->prompt)
         for (; ok && t->kept < s->prompt; t->kept++) ok = hd_decode_run(t->x, s->tokens[t->kept], (int32_t)t->kept);
     else ok = hd_decode_again(t->x), t->kept++;
+    const HdPick how = {t->choice.temperature, t->choice.top_p, place(t, s, t->asked), t->choice.top_k};
     t->asked++;
-    return ok && hd_decode_choose(t->x, t->vocab);
+    return ok && hd_decode_choose(t->x, &how, t->vocab);
 }
 
 // Token n, and those after it are under way.
-static bool likeliest(Writer *t, const Sample *s, int64_t n, int32_t *token) {
+static bool by_target(Writer *t, const Sample *s, int64_t n, int32_t *token) {
     enum { AHEAD = 2 };
     const int64_t last = s->total < t->seq + 1 ? s->total : t->seq + 1;
     bool ok = true;
@@ -149,12 +153,11 @@ static bool next_token(Writer *t, const Sample *s, int64_t n, int32_t *token, bo
     const bool keeps = hd_decode_there(t->x->program) && n <= t->seq;
     const bool there = keeps && target_chooses(t);
     int32_t chosen[2] = {0, hd_signal_stop() != 0};
-    bool ok = there   ? likeliest(t, s, n, chosen)
+    bool ok = there   ? by_target(t, s, n, chosen)
               : keeps ? next_logits(t, s->tokens, n, t->logits)
                       : last_logits(t, s->tokens, n, 0, t->logits) && (n > s->prompt || is_causal(t, s->tokens, n));
     if (ok && !there)
-        chosen[0] = (int32_t)hd_choose(&t->choice, t->vocab, t->logits,
-                                       hd_choose_at(t->seed, (uint64_t)(n - s->prompt)), t->chances);
+        chosen[0] = (int32_t)hd_choose(&t->choice, t->vocab, t->logits, place(t, s, n), t->chances);
     if (ok && chosen[0] < 0) ok = hd_fail("the logits of token %lld of the text are not all finite", (long long)n);
     if (!hd_world_agree(t->w, ok) || (t->w->ranks > 1 && !t->w->share(t->w, chosen, sizeof chosen))) return false;
     *token = chosen[0];

@@ -142,6 +142,9 @@ PROGRAMS = {
 }
 RANKS = {"moe_ranks": 3}  # of a program; others have one
 WRITES = ("tiny", "llama_text")  # logits of a few sequences, within the bound of the loss; a text, the same tokens
+# the likeliest token; any; among the first, by number, by shares, by both
+CHOICES = (["--temperature=0"], ["--temperature=1.5"], ["--top-k=20"], ["--top-p=0.7"],
+           ["--top-k=30", "--top-p=0.5", "--temperature=2", "--seed=9"])
 VALIDATED = ("tiny_bf16", "tiny_vocab", "llama")  # whose digests end with one: kernels that do not train
 
 
@@ -250,13 +253,16 @@ class Tried:
         return self.call([os.path.join(self.folder, f"{self.name}.{target}"), *options], **env, **more)
 
     def text(self, target, saved):
-        """The likeliest tokens, each computed from the keys and values of those before, and what went wrong."""
+        """Tokens in each way of choosing, each computed from the keys and values of those before, and what went
+        wrong."""
         path = os.path.join(self.folder, f"{self.name}.{target}.text")
-        with open(path, "w", encoding="utf-8") as f:
-            why = self.writes(target, f"--resume={saved}", "--sample-ids=70,3,200", "--tokens=10", "--temperature=0",
-                              stdout=f)
+        for i, how in enumerate(CHOICES):
+            with open(path, "a" if i else "w", encoding="utf-8") as f:
+                why = self.writes(target, f"--resume={saved}", "--sample-ids=70,3,200", "--tokens=10", *how, stdout=f)
+            if why:
+                return None, why
         with open(path, encoding="utf-8") as f:
-            return f.read(), why
+            return f.read(), None
 
     def logits(self, target, saved):
         """Of the weights of a checkpoint, for a text of three sequences, and what went wrong."""
@@ -303,7 +309,7 @@ class Tried:
         if far:
             return far
         texts = [self.text(*of) for of in (("cuda", here), ("host", there))] if self.name in WRITES else []
-        if texts and (texts[0] != texts[1] or texts[0][1] or len(set(texts[0][0].split(","))) < 5):
+        if texts and (texts[0] != texts[1] or texts[0][1] or len(set(texts[0][0].split(","))) < 20):
             return f"texts: {texts}"
         most, place = farthest(gradients_of(here), gradients_of(there), CANCELLING.get(self.name, ()))
         print(f"{self.name}: off by {off[0][0]:.1e}, norm {off[0][1]:.1e}, then {off[1][0]:.1e}; gradients {most:.1e} "

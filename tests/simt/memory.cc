@@ -18,7 +18,7 @@ bool in(const Range &r, const char *p, size_t bytes) {
     return (size_t)(p - r.from) < r.bytes && bytes <= r.bytes - (size_t)(p - r.from);
 }
 
-// Constants of the module itself.
+// Constants and variables of the module itself; a constant that is written is a fault.
 bool of_the_module(const char *p) {
     Dl_info here, kernel;
     if (in(table, p, 1)) return true;
@@ -34,7 +34,7 @@ void touch_global(const char *p, size_t bytes, bool write) {
     const SimtRange *r =
         std::upper_bound(launch->memory, end, p, [](const char *a, const SimtRange &b) { return a < b.from; });
     if (r != launch->memory) last = {r[-1].from, r[-1].bytes};
-    if (in(last, p, bytes) || (!write && of_the_module(p))) return;
+    if (in(last, p, bytes) || of_the_module(p)) return;
     const char *how = write ? "written" : "read";
     if (r == launch->memory) fail("at %p %zu bytes are %s: no memory was allocated there", p, bytes, how);
     fail("at %p %zu bytes are %s: the nearest memory before begins at %p and has %zu bytes", p, bytes, how, last.from,
