@@ -3,7 +3,9 @@
 # less that of 100, over 800, and the rate at which the weights are read; the tokens in files, to compare two versions.
 # Needs heddlec and libheddle_rt.a (BUILD=build), a C compiler and a GPU; or programs that `--build OUT` made elsewhere.
 #
-#   tests/bench/sample_gpu.sh [--build|--run] OUT    without a word: both; ROUNDS=2; MODELS="gpt2 llama1 llama3"
+#   tests/bench/sample_gpu.sh [--build|--run] OUT    without a word: both; ROUNDS=2; MODELS="gpt2 llama1 llama3";
+#                                                    HOW="--top-k=50 --temperature=0.8": another choice of tokens
+# sample_torch.py times transformers on the same shapes.
 set -eu
 cd "$(dirname "$0")/../.."
 word=all
@@ -27,8 +29,9 @@ random.seed(1)
 words = (random.randrange(32000).to_bytes(2, 'little') for _ in range(4000))
 open(sys.argv[1], 'wb').write(b''.join(words))" "$out/data.bin"
 seconds() { # model, tokens
-    "$out/$1" --steps=1 --data="$out/data.bin" --sample-ids=1,2,3 --temperature=0 --tokens="$2" 2>"$out/log" \
-        >"$out/$1.$2.text" || { cat "$out/log"; return 1; }
+    # shellcheck disable=SC2086
+    "$out/$1" --steps=1 --data="$out/data.bin" --sample-ids=1,2,3 ${HOW:---temperature=0} --tokens="$2" \
+        2>"$out/log" >"$out/$1.$2.text" || { cat "$out/log"; return 1; }
     sed -n 's/.* tokens in \([0-9.]*\) s.*/\1/p' "$out/log" "$out/$1.$2.text" | tail -1
 }
 for model in ${MODELS:-gpt2 llama1 llama3}; do

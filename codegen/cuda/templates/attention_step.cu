@@ -82,6 +82,9 @@ extern "C" __global__ void __launch_bounds__(256) AS_KERNEL(const AS_T *q, const
         return x;
     };
     const int begin = from + (block * WARPS + warp) * ROWS; // of the warp
+/*early:
+    let_next_start();
+:early*/
     load(begin + row);
 /*early:
     enter();

@@ -6,11 +6,23 @@ typedef unsigned long long u64;
 struct bf16 { unsigned short bits; };
 struct f16 { unsigned short bits; };
 
-// The first statement of every kernel. A kernel may be launched while the one before it on its stream still runs: its
-// blocks then start as soon as there is room for them, and wait here until that one has ended and its writes are seen.
+// The first statement of every kernel, but for what the next function says. A kernel may be launched while the one
+// before it on its stream still runs: its blocks then start as soon as there is room for them, and wait here until that
+// one has ended and its writes are seen. Every kernel waits, so that those before that one have ended, too.
+//
+// The rule for what stands before enter(): it reads only what none of the kernels under way writes (hd_cuda_early), and
+// writes nothing but the block's own memory, since a kernel under way may still read what this one will overwrite.
 __device__ __forceinline__ void enter() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+// Before enter(), in a kernel that reads ahead: the kernel after it may start as soon as all blocks of this one have,
+// and read ahead, too, while the one before still runs.
+__device__ __forceinline__ void let_next_start() {
+#if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }

@@ -53,6 +53,9 @@ extern "C" __global__ void __launch_bounds__(256, 2) GV_KERNEL(GV_PARAMS) {
             else w_of[s].zero();
         }
     };
+/*early:
+    let_next_start();
+:early*/
     load(here, 0);
     if (ALL > 1) load(next, 1);
 #if GV_BIAS
