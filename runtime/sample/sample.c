@@ -1,6 +1,7 @@
 // See sample.h. A program that keeps keys and values computes each token of the text once, as long as the text is no
-// longer than the window. Where the target chooses tokens, the next ones are under way while the host reads one. Otherwise every token is computed from the whole window: the last `seq` tokens of the text,
-// and behind them tokens that a causal model does not look at, which the first one of a text proves.
+// longer than the window. Where the target chooses tokens, the next ones are under way while the host reads one.
+// Otherwise every token is computed from the whole window: the last `seq` tokens of the text, and behind them tokens
+// that a causal model does not look at, which the first one of a text proves.
 #include "runtime/sample/sample.h"
 #include "runtime/sample/choose.h"
 #include "runtime/sample/logits.h"
