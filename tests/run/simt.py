@@ -264,6 +264,23 @@ class Tried:
         with open(path, encoding="utf-8") as f:
             return f.read(), None
 
+    def not_finite(self, saved):
+        """What went wrong where the norm before the logits has a weight that is no number, which ends a text."""
+        path = os.path.join(self.folder, f"{self.name}.safetensors")
+        why = self.writes("cuda", f"--resume={saved}", f"--export={path}")
+        if why:
+            return why
+        with open(path, "r+b") as f:
+            start = 8 + struct.unpack("<Q", f.read(8))[0]
+            header = json.loads(f.read(start - 8))
+            f.seek(start + next(header[n] for n in ("ln_f.weight", "norm.weight") if n in header)["data_offsets"][0])
+            f.write(struct.pack("<f", math.nan))
+        for how in CHOICES[0], CHOICES[-1]:
+            why = self.writes("cuda", f"--init={path}", "--sample-ids=70", "--tokens=3", *how)
+            if not why or "the logits of token 1 of the text are not all finite" not in why:
+                return f"logits that are not finite, {how}: {why}"
+        return None
+
     def logits(self, target, saved):
         """Of the weights of a checkpoint, for a text of three sequences, and what went wrong."""
         program = os.path.join(self.folder, f"{self.name}.{target}")
@@ -311,6 +328,9 @@ class Tried:
         texts = [self.text(*of) for of in (("cuda", here), ("host", there))] if self.name in WRITES else []
         if texts and (texts[0] != texts[1] or texts[0][1] or len(set(texts[0][0].split(","))) < 20):
             return f"texts: {texts}"
+        why = self.not_finite(here) if self.name in WRITES else None
+        if why:
+            return why
         most, place = farthest(gradients_of(here), gradients_of(there), CANCELLING.get(self.name, ()))
         print(f"{self.name}: off by {off[0][0]:.1e}, norm {off[0][1]:.1e}, then {off[1][0]:.1e}; gradients {most:.1e} "
               f"({place})", flush=True)
