@@ -90,9 +90,10 @@ static void put_bucket(Emit *e, const Symbol *b) {
     int64_t master = part_offset(e, b, A_MASTER_WEIGHTS, &optimizer);
     int64_t g = part_offset(e, b, A_GRADIENT, &grad), c = part_offset(e, b, A_WEIGHTS, &other),
             next = part_offset(e, b, A_NEXT, &other);
-    hd_printf(e->c, "    {%s, %lld, %lld, %s, %lld, {",
+    hd_printf(e->c, "    {%s, %lld, %lld, %s, %s, %lld, {",
               hd_emit_quoted(e, b->name), ll(size), ll(shard),
-              hd_emit_dtype(compute ? compute->type->dtype : b->type->dtype), ll(master));
+              hd_emit_dtype(compute ? compute->type->dtype : b->type->dtype), hd_emit_dtype(b->type->dtype),
+              ll(master));
     const StateNames all = state_names(e);
     for (int i = 0; i < HD_MAX_STATES; i++) {
         const Symbol *s = i < all.n ? state_called(e, b, all.at[i]) : NULL;
@@ -111,7 +112,7 @@ static int put_line_buckets(Emit *e, const Symbol *b) {
         if (!of_lines(e, b, i)) continue;
         const int64_t shards = hd_mesh_ranks(&mesh, hd_axes(&b->attrs, A_SPLIT)),
                       shard = hd_lines(e->m, b, e->a).numbers[i];
-        hd_printf(e->c, "    {%s, %lld, %lld, HD_F32, %lld, {", hd_emit_quoted(e, s->name), ll(shard * shards),
+        hd_printf(e->c, "    {%s, %lld, %lld, HD_F32, HD_F32, %lld, {", hd_emit_quoted(e, s->name), ll(shard * shards),
                   ll(shard), ll(hd_emit_buffer(e, NULL, s->name, 0)));
         for (int k = 0; k < HD_MAX_STATES; k++) hd_puts(e->c, k ? ", -1" : "-1");
         hd_printf(e->c, "}, -1, -1, %s, false, -1, %u, true},\n", yes(hd_type_count(s->type) != shard * shards),
@@ -150,7 +151,8 @@ int hd_program_buckets(Emit *e) {
     for (const Symbol *s = e->m->symbols; s; s = s->next) {
         if (s->kind != SYM_BUCKET) continue;
         if (!n++)
-            hd_puts(e->c, "static const HdBucket buckets[] = { // name, size, shard, compute dtype; bytes of master, "
+            hd_puts(e->c, "static const HdBucket buckets[] = { // name, size, shard, dtypes of compute and master; "
+                          "bytes of master, "
                           "states, grad, compute; "
                           "which are shards; bytes of next; the axes that split it; has it no states\n");
         put_bucket(e, s);

@@ -105,6 +105,11 @@ int hd_emit_means(const Func *k); // how many there are
 const char *hd_emit_lined(Emit *e, const Op *o, const char *more);
 // The HdTurn of such an update, as C. `more`: its further fields.
 const char *hd_emit_turn(Emit *e, const Op *o, bool wide, const char *more);
+// Of an update that rounds weights at random: its bucket's parameters in the table of all, {at, number, run, ranks}
+// each; elements of the bucket before this rank's part, and the rank's place along what splits parameters, in C.
+typedef struct { int first, n; const char *rows, *before, *place; } EmitRounding; // rows: of the bucket alone
+EmitRounding hd_emit_rounding(Emit *e, const Op *o);
+const char *hd_emit_rounded(Emit *e); // the rows of that table; "": there are none
 int hd_emit_streams(Emit *e); // how many there are: "compute" is 0, then the module's stream symbols in order
 const char *hd_emit_stream_name(Emit *e, int stream);
 int hd_emit_stream_index(Emit *e, const char *stream);

@@ -250,6 +250,23 @@ static const char *part_wrong(Rule *r, const Symbol *s, bool any, bool half, boo
     return NULL;
 }
 
+// Master weights in bf16 are rounded by a seed, and no others are.
+static const char *rounding_wrong(Rule *r, bool whole) {
+    const Symbol *master = hd_rule_symbol(r, A_MASTER_WEIGHTS, SYM_BUFFER);
+    const bool narrow = master->type->dtype == TY_BF16;
+    const Symbol *seed = hd_has(&r->o->attrs, A_ROUNDING) ? hd_rule_symbol(r, A_ROUNDING, SYM_BUFFER) : NULL;
+    if (narrow != (seed != NULL))
+        WRONG(narrow ? "@%s : %s is rounded by a seed: the update needs `rounding`"
+                     : "@%s : %s is not rounded: leave out `rounding`", master->name, TEXT(master->type));
+    if (seed && (seed->type->dtype != TY_I32 || hd_type_count(seed->type) != 4))
+        WRONG("the seed is in an i32[4], not in @%s : %s", seed->name, TEXT(seed->type));
+    if (narrow && whole) WRONG("@%s : %s is not f32, and its kernel takes whole parameters", master->name,
+                               TEXT(master->type));
+    if (narrow && hd_has(&r->o->attrs, A_WEIGHTS))
+        WRONG("@%s : %s is in the type of products, and needs no other `weights`", master->name, TEXT(master->type));
+    return NULL;
+}
+
 const char *hd_rule_update(Rule *r) {
     static const AttrId parts[] = {A_MASTER_WEIGHTS, A_GRADIENT, A_WEIGHTS};
     const Symbol *s;
@@ -257,7 +274,8 @@ const char *hd_rule_update(Rule *r) {
     int states = 0;
     const Func *k = hd_update_kernel(r->o);
     const bool lines = hd_has_lines(k), sound = lines && !hd_optimizer_wrong(k);
-    for (int i = 0; !e && i < 2; i++) e = part_wrong(r, hd_rule_symbol(r, parts[i], SYM_BUFFER), false, false, true);
+    for (int i = 0; !e && i < 2; i++) e = part_wrong(r, hd_rule_symbol(r, parts[i], SYM_BUFFER), false, !i, true);
+    if (!e) e = rounding_wrong(r, hd_takes_whole(k));
     for (; !e && (s = hd_state(r->o->func->module, &r->o->attrs, states)); states++) {
         const DType d = hd_state(r->o->func->module, &r->o->attrs, 0)->type->dtype;
         e = part_wrong(r, s, false, true, !lines || (sound && hd_state_per(k, states) == PER_ELEMENT));

@@ -27,13 +27,13 @@ enum { HD_STATES = 4, HD_MOST_RESULTS = 16 }; // the most of an optimizer; of a 
 typedef struct {
     const char *name;
     int64_t size, shard; // elements; equal where nothing is sharded
-    HdDtype compute_dtype;
+    HdDtype compute_dtype, master_dtype;
     // byte offsets in the arena; -1: no such storage (compute: the master weights are used, rounded where gathered)
     int64_t master, state[HD_STATES], grad, compute;
     bool optimizer_sharded, grad_sharded; // whether each holds a shard; `optimizer`: master, states and compute
     int64_t next; // byte offset of all weights, gathered, in the compute dtype; -1: none are kept between steps
     unsigned split; // the axes whose ranks share it: a bit for each
-    bool stateless; // the optimizer keeps nothing for it: master, in the compute dtype, is all that a checkpoint has
+    bool stateless; // the optimizer keeps nothing for it: master is all that a checkpoint has
 } HdBucket;
 
 // A parameter, in canonical order. One that is split along a dimension over ranks has the sizes of the part that a rank

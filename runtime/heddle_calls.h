@@ -12,6 +12,7 @@ static inline void hd_action(HdExec *x, const HdFunc *f, int index) { // the nex
 // The number of elements with weight decay among the `count` that this rank updates, its part of a bucket that is split
 // over these axes; the first `decayed` of the bucket have it.
 int64_t hd_decayed_here(const HdExec *x, int64_t decayed, int64_t count, unsigned split);
+int64_t hd_number_along(const HdExec *x, unsigned axes); // of this rank in its group over these axes
 // Byte offset of this rank's part in what a communicator gathers, of so many bytes a rank.
 uint64_t hd_own_part(const HdExec *x, int comm, int64_t part_bytes);
 
@@ -131,6 +132,21 @@ void hd_host_update(HdUpdate *update, int64_t count, int64_t decayed, float weig
 void hd_host_update_narrow(HdUpdate *update, int64_t count, int64_t decayed, float weight_decay, float lr_scale,
                            const float *grad, float *master, int n_states, HdDtype dtype, void *const *states,
                            void *compute, HdDtype compute_dtype, const float *scalars);
+// How weights in bf16 are rounded at random (ir/rounding.h): by the first two words of `seed`, the second with the bits
+// of `key` inverted. `before`: elements of the bucket before this rank's part; `place`: of the rank along the axes that
+// split parameters.
+typedef struct { int64_t at; uint32_t number; int64_t run, ranks; } HdRounded; // a parameter of the bucket
+typedef struct {
+    const int32_t *seed;
+    uint32_t key;
+    int n;
+    const HdRounded *list;
+    int64_t before, place;
+} HdRounding;
+// As hd_host_update, of master weights in bf16 and states of type `dtype`. scalars[4] is the step.
+void hd_host_update_rounded(HdUpdate *update, int64_t count, int64_t decayed, float weight_decay, float lr_scale,
+                            const float *grad, void *master, int n_states, HdDtype dtype, void *const *states,
+                            const float *scalars, const HdRounding *r);
 // The numbers of a run of elements: at[0], at[step], ...
 typedef struct { const float *at; int64_t step; } HdLine;
 // Of n elements. in: gradient, weights, states, means. stage s below the number of means: out[0] gets what mean s

@@ -142,7 +142,7 @@ static void put_renamed(Out *o, const char *text, const char *name, int number) 
 static bool draws(const Module *m) {
     for (const Func *f = m->funcs; f; f = f->next)
         for (const Op *o = f->first; o; o = o->next)
-            if (hd_draws(o)) return true;
+            if (hd_draws(o) || hd_has(&o->attrs, A_ROUNDING)) return true;
     return false;
 }
 

@@ -5,6 +5,7 @@
 #include "ir/base/ints.h"
 #include "ir/bins.h"
 #include "ir/optimizer.h"
+#include "ir/rounding.h"
 #include <string.h>
 
 static const char *number(Emit *e, double v, bool f64) {
@@ -241,6 +242,20 @@ static void put_turn(Emit *e, const Op *o) {
                  hd_emit_turn(e, o, false, kernels), hd_cuda_device(e, hd_emit_workspace(e, o)));
 }
 
+// Weights in bf16: more defines of the template, of a kernel of that name, and the arguments behind `decayed`.
+static const char *rounding_of(Emit *e, const char *name) {
+    return hd_sprintf(e->a, "#define UP_PARAMS %s_params\n#define UP_ROUNDING %s_rounding\n#define UP_KEY 0x%xu\n"
+                            "#define UP_TABLE %s\n", name, name, HD_ROUNDING_KEY, hd_emit_rounded(e));
+}
+
+static int rounding_arguments(Emit *e, const Op *o, const char **arg) {
+    const EmitRounding r = hd_emit_rounding(e, o);
+    arg[0] = hd_cuda_device(e, hd_emit_buffer(e, o, hd_word(&o->attrs, A_ROUNDING, ""), 0));
+    arg[1] = hd_sprintf(e->a, "(uint64_t)(%s)", r.before), arg[2] = hd_sprintf(e->a, "(uint64_t)%s", r.place);
+    arg[3] = hd_sprintf(e->a, "%d", r.first), arg[4] = hd_sprintf(e->a, "%d", r.n);
+    return 5;
+}
+
 // A template around the kernel's ops; the states are its last arguments.
 void hd_cuda_print_update(Emit *e, const Op *o) {
     const Func *k = hd_update_kernel(o);
@@ -248,22 +263,26 @@ void hd_cuda_print_update(Emit *e, const Op *o) {
     const DType compute = weights ? weights->type->dtype : TY_F32;
     const int64_t n = hd_type_count(master->type);
     const States s = states_of(e, o);
-    const bool turns = hd_optimizer_turn(k) != NULL;
-    const char *arg[7 + HD_MAX_STATES], *name = hd_sprintf(e->a, "%s_%s%s", hd_emit_identifier(e, k),
-                                                           hd_dtype_text(compute), weights ? "" : "_master");
+    const bool turns = hd_optimizer_turn(k) != NULL, rounds = hd_has(&o->attrs, A_ROUNDING);
+    const char *arg[12 + HD_MAX_STATES], *name = hd_sprintf(e->a, "%s_%s%s", hd_emit_identifier(e, k),
+                                                            hd_dtype_text(rounds ? TY_BF16 : compute),
+                                                            weights ? "" : "_master");
     if (!n) return;
     if (hd_has_lines(k)) {
         hd_cuda_put_lines(e, o, s.n, s.at);
         return;
     }
     if (turns) put_direction(e, o, &s), put_turn(e, o);
-    const char *turned = turns ? hd_sprintf(e->a, ", const %s *turned", hd_cuda_type(turned_in(o))) : "";
+    const char *turned = turns    ? hd_sprintf(e->a, ", const %s *turned", hd_cuda_type(turned_in(o)))
+                         : rounds ? ", const int *seed, i64 before, i64 place, int param, int params"
+                                  : "";
     const char *numbers = hd_sprintf(e->a,
-                                     "#define UP_T %s\n#define UP_COMPUTE %d\n#define UP_VEC 4\n#define UP_STATES "
-                                     "%d\n#define UP_STATE %s\n"
+                                     "#define UP_MASTER %s\n#define UP_T %s\n#define UP_COMPUTE %d\n"
+                                     "#define UP_VEC 4\n#define UP_STATES %d\n#define UP_STATE %s\n"
                                      "#define UP_FORMALS %s%s\n#define UP_LIST %s\n#define UP_DECAY %s\n"
                                      "#define UP_RATE(lr) %s\n#define UP_GIVEN(gradient) %s\n#define UP_TURN(i) %s\n",
-                                     hd_cuda_type(compute), weights != NULL, s.n, s.type, turned, s.formals, s.list,
+                                     hd_cuda_type(master->type->dtype), hd_cuda_type(compute), weights != NULL, s.n,
+                                     s.type, turned, s.formals, s.list,
                                      number(e, hd_float(&o->attrs, A_WEIGHT_DECAY, 0), false),
                                      rate_text(e, hd_float(&o->attrs, A_LR_SCALE, 1)),
                                      hd_is_rule(k) ? "(factor != factor ? factor : (gradient))"
@@ -271,6 +290,7 @@ void hd_cuda_print_update(Emit *e, const Op *o) {
                                      turns ? ", widen(turned[i])" : "");
     const char *body = hd_emit_update(e, k, "    ", "state[", "]");
     name = hd_cuda_name(e, name, hd_sprintf(e->a, "%s%s", numbers, body));
+    if (rounds) numbers = hd_sprintf(e->a, "%s%s", numbers, rounding_of(e, name));
     const char *text = hd_sprintf(
         e->a, "%s%s", function_of(e, k, "void", name, "&", turns ? ", float turned" : "", body),
         hd_cuda_template(e, "update",
@@ -283,6 +303,7 @@ void hd_cuda_print_update(Emit *e, const Op *o) {
     arg[args++] = hd_sprintf(e->a, "%lld", ll(n));
     arg[args++] = decayed_of(e, o);
     if (turns) arg[args++] = hd_cuda_device(e, hd_emit_workspace(e, o));
+    if (rounds) args += rounding_arguments(e, o, arg + args);
     for (int i = 0; i < s.n; i++) arg[args++] = s.at[i];
     hd_cuda_launch_kernel(e, o, name, text, hd_ceil_div(n, 1024), 1, 256, 0, args, arg);
 }

@@ -2,6 +2,7 @@
 #include "codegen/host/places.h"
 #include "ir/base/ints.h"
 #include "ir/optimizer.h"
+#include "ir/rounding.h"
 
 static const char *update_name(Emit *e, const Func *k) {
     return hd_sprintf(e->a, "update_%s", hd_emit_identifier(e, k));
@@ -35,6 +36,14 @@ static void put_lines(Emit *e, const Op *o, const char *states) {
                  at(e, hd_emit_workspace(e, o)));
 }
 
+// Master weights in bf16: how they are rounded, as C.
+static const char *rounding_of(Emit *e, const Op *o) {
+    const EmitRounding r = hd_emit_rounding(e, o);
+    return hd_sprintf(e->a, "&(const HdRounding){%s, 0x%xu, %d, (const HdRounded[]){%s}, %s, %s}",
+                      i32(e, at(e, hd_emit_buffer(e, o, hd_word(&o->attrs, A_ROUNDING, ""), 0))), HD_ROUNDING_KEY, r.n,
+                      r.n ? r.rows : "{0}", r.before, r.place);
+}
+
 void hd_host_print_update(Emit *e, const Op *o) {
     const Symbol *master = hd_named(o, A_MASTER_WEIGHTS), *weights = hd_named(o, A_WEIGHTS), *s;
     Out states = hd_out(e->a);
@@ -50,22 +59,26 @@ void hd_host_print_update(Emit *e, const Op *o) {
         put_lines(e, o, n ? states.text : "0");
         return;
     }
-    const char *type = d == TY_F32 ? "" : hd_sprintf(e->a, "%s, ", hd_emit_dtype(d));
     if (turns) {
         if (d != TY_F32) hd_emit_error(e, o->span, "target host keeps the states of a matrix in f32 alone");
         hd_printf(&states, "%s%s", n++ ? ", " : "", f32(e, at(e, hd_emit_workspace(e, o))));
         put_direction(e, o, n, states.text);
     }
-    hd_emit_line(e, o, "hd_host_update%s(%s, %lld, %s, %s, %s, %s, %s, %d, %s(%s *[]){%s}, %s, %s, %s);",
-                 d == TY_F32 ? "" : "_narrow", update_name(e, hd_update_kernel(o)), ll(hd_type_count(master->type)),
-                 hd_emit_decayed(e, o),
+    const bool rounds = hd_has(&o->attrs, A_ROUNDING), narrow = d != TY_F32 || rounds;
+    const char *place = at(e, hd_emit_buffer(e, o, master->name, 0)), *type = narrow ? "void" : "float";
+    const char *how = rounds ? hd_sprintf(e->a, ", %s", rounding_of(e, o)) : "";
+    const char *copy = rounds    ? ""
+                       : weights ? hd_sprintf(e->a, "%s, %s, ", at(e, hd_emit_buffer(e, o, weights->name, 0)),
+                                              hd_emit_dtype(weights->type->dtype))
+                                 : "NULL, HD_F32, ";
+    hd_emit_line(e, o, "hd_host_update%s(%s, %lld, %s, %s, %s, %s, %s, %d, %s(%s *[]){%s}, %s%s%s);",
+                 rounds ? "_rounded" : narrow ? "_narrow" : "", update_name(e, hd_update_kernel(o)),
+                 ll(hd_type_count(master->type)), hd_emit_decayed(e, o),
                  hd_emit_number(e->a, hd_float(&o->attrs, A_WEIGHT_DECAY, 0), false),
                  hd_emit_number(e->a, hd_float(&o->attrs, A_LR_SCALE, 1), false),
                  f32(e, at(e, hd_emit_buffer(e, o, hd_word(&o->attrs, A_GRADIENT, ""), 0))),
-                 f32(e, at(e, hd_emit_buffer(e, o, master->name, 0))), n, type, d == TY_F32 ? "float" : "void",
-                 n ? states.text : "0",
-                 weights ? at(e, hd_emit_buffer(e, o, weights->name, 0)) : "NULL",
-                 hd_emit_dtype(weights ? weights->type->dtype : TY_F32), f32(e, in(e, o, 0)));
+                 rounds ? place : f32(e, place), n, narrow ? hd_sprintf(e->a, "%s, ", hd_emit_dtype(d)) : "", type,
+                 n ? states.text : "0", copy, f32(e, in(e, o, 0)), how);
 }
 
 // The update of a run of elements, all of which decay or none; `direction`: what is orthogonalized before it.

@@ -1,12 +1,11 @@
 // The train and schedule blocks. Three layers are applied in order: the prelude's defaults, the file's blocks, the
-// --set options; a later layer replaces settings of an earlier one. settings.def lists every setting; a value that
-// cannot be executed yet is refused by name.
+// --set options; a later layer replaces settings of an earlier one. settings.def lists every setting.
 #include "frontend/settings/settings.h"
 #include "ir/mesh.h"
 #include "ir/optimizer.h"
 
 static const SettingRow rows[] = {
-#define SETTING(path, kind, attr, low, high, choices, ready) {path, KIND_##kind, A_##attr, low, high, choices, ready},
+#define SETTING(path, kind, attr, low, high, choices) {path, KIND_##kind, A_##attr, low, high, choices},
 #include "frontend/settings/settings.def"
 #undef SETTING
 };
@@ -332,17 +331,6 @@ static bool read_file(Front *f, Settings *set, const Node *file, int layer) {
 
 // --- checks of the whole
 
-static bool ready(Front *f, const SettingRow *row, const Setting *s) {
-    if (!row->ready[0]) return true;
-    const char *value = row->kind == KIND_WORD  ? s->word
-                        : is_integer(row)        ? hd_sprintf(f->arena, "%lld", (long long)s->v.i)
-                        : s->paths.n            ? hd_path_text(f, s->paths.at[0])
-                                                : "none";
-    if (hd_setting_in_words(value, row->ready)) return true;
-    return hd_front_error(f, s->span, "%s = %s cannot be executed yet; supported now: %s", row->path, value,
-                          with_commas(f, row->ready));
-}
-
 // Ranks send gradients in the type that gradients have, and those are results of products.
 static bool gradients_fit(Front *f, const Settings *set, const Mesh *mesh) {
     const Setting *grad = &set->at[row_of(A_GRAD)], *sent = &set->at[row_of(A_REDUCE)];
@@ -357,6 +345,13 @@ static bool gradients_fit(Front *f, const Settings *set, const Mesh *mesh) {
     if (hd_mesh_ranks(mesh, HD_OWN_AXES) == 1) return true;
     return hd_front_error(f, grad->span, "train.precision.grad = bf16 is not ready for a mesh with tensor or expert "
                           "above 1: set grad and reduce to f32");
+}
+
+static bool master_fits(Front *f, const Settings *set) {
+    const Setting *master = &set->at[row_of(A_MASTER)];
+    const char *compute = set->at[row_of(A_COMPUTE)].word;
+    return !strcmp(master->word, "f32") || !strcmp(compute, "bf16") ||
+           hd_front_error(f, master->span, "train.precision.master = bf16 needs compute = bf16, not %s", compute);
 }
 
 static Mesh mesh_of(const Settings *set) { // the rows of the axes are one after another, in their order
@@ -395,10 +390,9 @@ Settings *hd_settings_read(Front *f, Node *const *sets, int n_sets) {
         ok &= row >= 0 && apply(f, set, row, sets[k], 3 + k);
     }
     if (!ok) return NULL;
-    for (int k = 0; k < N_ROWS; k++) ok &= ready(f, &rows[k], &set->at[k]);
     ok &= check_mesh(f, set);
     const Mesh mesh = mesh_of(set);
-    ok = ok && gradients_fit(f, set, &mesh);
+    ok = ok && gradients_fit(f, set, &mesh) && master_fits(f, set);
     return hd_rate_check(f, set) && ok ? set : NULL;
 }
 

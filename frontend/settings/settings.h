@@ -11,12 +11,12 @@ typedef struct {
     SettingKind kind;
     AttrId attr;
     double low, high;
-    const char *choices, *ready;
+    const char *choices;
 } SettingRow;
 
 enum {
     N_ROWS = 0
-#define SETTING(path, kind, attr, low, high, choices, ready) +1
+#define SETTING(path, kind, attr, low, high, choices) +1
 #include "frontend/settings/settings.def"
 #undef SETTING
 };

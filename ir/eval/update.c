@@ -5,6 +5,7 @@
 #include "ir/bins.h"
 #include "ir/mesh.h"
 #include "ir/optimizer.h"
+#include "ir/rounding.h"
 #include <math.h>
 
 static double scale_of(const Op *o) { return (double)hd_int(&o->attrs, A_LOSS_SCALE, 1); }
@@ -328,8 +329,35 @@ static void update_lines(Updating *u) {
         if (x.list[i].rank == rank) update_lined(u, &x.list[i]);
 }
 
+// Weights that are kept in bf16, at random (ir/rounding.h).
+typedef struct { const RoundedParam *list; int n; uint32_t seed[2], step; int64_t place, before; } Rounding;
+
+static Rounding rounding(Eval *e, const Op *o, const double *scalars) {
+    const Mesh mesh = hd_mesh(e->module);
+    const Symbol *master = hd_named(o, A_MASTER_WEIGHTS),
+                 *bucket = hd_symbol_find(e->module, hd_word(&master->attrs, A_BUCKET, ""));
+    Rounding r = {.step = (uint32_t)scalars[4]};
+    if (!hd_has(&o->attrs, A_ROUNDING) || !bucket) return r;
+    const double *seed = hd_eval_range(e, hd_word(&o->attrs, A_ROUNDING, ""), 0, 2);
+    for (int i = 0; i < 2; i++) r.seed[i] = (uint32_t)(int64_t)seed[i];
+    r.n = hd_rounded_params(e->module, bucket, e->arena, &r.list);
+    r.place = hd_mesh_number(&mesh, hd_rounded_over(e->module, bucket), e->rank);
+    r.before = hd_type_count(master->type) * hd_mesh_number(&mesh, hd_axes(&master->attrs, A_SPLIT), e->rank);
+    return r;
+}
+
+static double round_weight(const Rounding *r, int64_t i, double x) {
+    int k = 0;
+    while (k + 1 < r->n && r->list[k + 1].at <= r->before + i) k++;
+    const int64_t at = r->n ? r->before + i - r->list[k].at : -1;
+    if (at < 0) return hd_round(TY_BF16, x); // padding
+    return hd_round_by(x, hd_rounding_word(r->seed, r->step, &r->list[k], r->place, at));
+}
+
 const char *hd_eval_update(Eval *e, const Op *o, const Tensor *in, Tensor *out HD_UNUSED) {
     Updating u = updating(e, o, in[0].data);
+    const bool narrow = e->mode != EVAL_EXACT && u.part[0].type->dtype == TY_BF16;
+    const Rounding r = rounding(e, o, in[0].data);
     const Op *turns = hd_optimizer_turn(u.k), *ret = hd_return(u.k);
     if (turns) turn_all(&u, turns);
     if (hd_has_lines(u.k)) {
@@ -338,7 +366,9 @@ const char *hd_eval_update(Eval *e, const Op *o, const Tensor *in, Tensor *out H
     }
     for (int64_t i = 0, n = hd_type_count(u.part[0].type); i < n; i++) {
         run_element(&u, i, ret);
-        for (int s = 0; s < u.n_parts; s++) u.part[s].data[i] = rounded(&u, u.part[s].type->dtype, u.v[ret->in[s]->id]);
+        for (int s = narrow; s < u.n_parts; s++)
+            u.part[s].data[i] = rounded(&u, u.part[s].type->dtype, u.v[ret->in[s]->id]);
+        if (narrow) u.part[0].data[i] = round_weight(&r, i, u.v[ret->in[0]->id]);
         if (u.weights) u.compute.data[i] = rounded(&u, u.compute.type->dtype, u.part[0].data[i]);
     }
     return NULL;

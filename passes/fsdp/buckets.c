@@ -31,7 +31,9 @@
 // elements takes whole parameters: each is on one rank, and what decays is apart from what does not.
 // Weights used in f32 need no compute weights besides the master weights. The optimizer writes master and compute
 // weights; @b.next is gathered from them, by the same step or by the next one (windows.c). With weights = master there
-// are no compute weights of a shard: a gather rounds the master weights (`out`).
+// are none of a shard: a gather rounds the master weights (`out`).
+// With train.precision.master = bf16, master weights are in bf16 where ops read them so, and are the compute weights as
+// well. Parameters that some op reads in f32 have a bucket of their own, in f32, on one rank as well.
 #include "passes/fsdp/fsdp.h"
 #include "ir/base/ints.h"
 #include "ir/optimizer.h"
@@ -70,8 +72,9 @@ static Symbol *add_symbol(Fsdp *s, SymbolKind kind, const char *name, DType d, i
     return y;
 }
 
-// --- which parameters share a bucket Parameters that are read in another dtype than the compute dtype, by symbol. On
-// one rank both kinds share a bucket; gathered weights must have one dtype.
+// --- which parameters share a bucket
+// Parameters that are read in another dtype than the compute dtype, by symbol. On one rank both kinds share a bucket
+// whose master weights are f32; gathered weights must have one dtype.
 static PtrMap wide_params(Fsdp *s) {
     PtrMap wide = {0};
     for (Func *f = s->m->funcs; f && s->compute != TY_F32; f = f->next) {
@@ -81,8 +84,8 @@ static PtrMap wide_params(Fsdp *s) {
                 const Op *def = o->in[i]->def;
                 if (!hd_param_read(def, 0) || hd_casts_to(o, s->compute)) continue;
                 for (int k = 0; hd_op_param(def, k); k++)
-                    if (s->ranks > 1 || hd_has(&hd_op_param(def, k)->attrs, A_FROZEN))
-                    hd_ptr_set(s->cx->scratch, &wide, hd_op_param(def, k), 1);
+                    if (s->ranks > 1 || s->kept != TY_F32 || hd_has(&hd_op_param(def, k)->attrs, A_FROZEN))
+                        hd_ptr_set(s->cx->scratch, &wide, hd_op_param(def, k), 1);
             }
     }
     return wide;
@@ -299,14 +302,19 @@ static void add_states(Fsdp *s, const FsdpBucket *b, bool whole) {
     if (n) hd_set_words(s->m->cx, &b->bucket->attrs, A_STATES, n, names);
 }
 
+static DType kept_as(const Fsdp *s, const FsdpBucket *b) {
+    return b->frozen || b->weights == s->kept ? b->weights : TY_F32;
+}
+
 static void add_buffers(Fsdp *s, FsdpBucket *b) {
     bool whole = s->strategy == FSDP_NONE || b->shards == 1;
     if (b->frozen) {
         b->master = add_buffer(s, b, A_MASTER_WEIGHTS, "master", "shards", b->weights, !hd_fsdp_gathers(s, b));
         return;
     }
-    b->master = add_buffer(s, b, A_MASTER_WEIGHTS, "master", "shards", TY_F32, whole);
-    if (b->weights != TY_F32 && (whole || !s->from_master))
+    const DType kept = kept_as(s, b);
+    b->master = add_buffer(s, b, A_MASTER_WEIGHTS, "master", "shards", kept, whole);
+    if (b->weights != kept && (whole || !s->from_master))
         b->compute = add_buffer(s, b, A_WEIGHTS, "compute", "weights", b->weights, whole);
     b->grad = add_buffer(s, b, A_GRADIENT, "grad", "gradients", TY_F32, hd_fsdp_grad_is_whole(s, b));
     if (s->micro == 1) hd_set_flag(s->m->cx, &b->grad->attrs, A_TRANSIENT);
@@ -344,7 +352,7 @@ static bool place(Fsdp *s, FsdpBucket *b) {
     b->name = b->unit_name;
     for (int a = 0; a < N_AXES; a++)
         if (b->own >> a & 1) b->name = hd_internf(cx, "%s.%s", b->name, hd_axis_name(a));
-    const bool apart = (s->ranks > 1 || b->frozen) && !b->rule;
+    const bool apart = (s->ranks > 1 || s->kept != TY_F32 || b->frozen) && !b->rule;
     if (apart && b->weights != s->compute) b->name = hd_internf(cx, "%s.f32", b->name);
     const Attrs *first = &b->items.at[0].param->attrs;
     bool group = false;
@@ -355,7 +363,7 @@ static bool place(Fsdp *s, FsdpBucket *b) {
     if (b->own_kernel) b->name = hd_internf(cx, "%s.%s", b->name, b->own_kernel->name);
     if (group && !b->frozen) b->name = hd_internf(cx, "%s.group", b->name);
     while (!bucket_name_free(s, b->name, kernel_of(s, b))) b->name = hd_internf(cx, "%s.bucket", b->name);
-    b->bucket = add_symbol(s, SYM_BUCKET, b->name, b->frozen ? b->weights : TY_F32, b->layout.size);
+    b->bucket = add_symbol(s, SYM_BUCKET, b->name, kept_as(s, b), b->layout.size);
     for (int a = 0; a < N_AXES; a++)
         if (b->own >> a & 1) b->bucket->layout = hd_layout_with(b->bucket->layout, a, LAYOUT_SPLIT);
     hd_set_word(cx, &b->bucket->attrs, A_UNIT, b->unit_name);
@@ -474,13 +482,6 @@ bool hd_fsdp_add_state(Fsdp *s, const Func *micro) {
         return false;
     }
     return true;
-}
-
-Symbol *hd_fsdp_dropout_state(Fsdp *s) {
-    if (s->random) return s->random;
-    s->random = add_symbol(s, SYM_BUFFER, hd_free_name(s->m, "state.random"), TY_I32, 4);
-    hd_set_word(s->m->cx, &s->random->attrs, A_CLASS, "optimizer");
-    return s->random;
 }
 
 _Static_assert(!(HD_SPLIT_AXES & ~HD_DATA_AXES), "a reduce_scatter adds up gradients of different sequences");

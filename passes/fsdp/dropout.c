@@ -13,6 +13,14 @@
 #include "ir/dropout.h"
 #include "passes/fsdp/fsdp.h"
 
+Symbol *hd_fsdp_dropout_state(Fsdp *s) {
+    if (s->random) return s->random;
+    s->random = hd_symbol_add(s->m, SYM_BUFFER, hd_free_name(s->m, "state.random"),
+                              hd_type(s->m->cx, TY_I32, 1, (int64_t[]){4}));
+    hd_set_word(s->m->cx, &s->random->attrs, A_CLASS, "optimizer");
+    return s->random;
+}
+
 // The number of sites: one more than the largest number of a site; 0: there is no dropout.
 static int64_t count_sites(const Func *f, int64_t *batch, Axes *over) {
     int64_t n = 0;

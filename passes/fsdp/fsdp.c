@@ -284,6 +284,20 @@ static const Symbol *lost_optimizer(const Fsdp *s) {
     return NULL;
 }
 
+static bool read_types(Fsdp *s) {
+    Ctx *cx = s->m->cx;
+    const char *compute = hd_word(s->train, A_COMPUTE, "f32");
+    const char *moments = hd_word(s->train, A_MOMENTS, "f32"), *kept = hd_word(s->train, A_MASTER, "f32");
+    if (!hd_dtype_parse(moments, &s->moments) || (s->moments != TY_F32 && s->moments != TY_BF16))
+        return hd_error(cx, (Span){0}, "moments = %s: the optimizer's states can be kept in f32 or bf16", moments);
+    if (!hd_dtype_parse(compute, &s->compute) || !hd_dtype_is_float(s->compute) || s->compute == TY_F64)
+        return hd_error(cx, (Span){0}, "compute = %s: parameters can be used as f32, bf16 or f16", compute);
+    if (!hd_dtype_parse(kept, &s->kept) || (s->kept != TY_F32 && (s->kept != TY_BF16 || s->compute != TY_BF16)))
+        return hd_error(cx, (Span){0}, "master = %s with compute = %s: the optimizer can keep the weights in f32, or "
+                        "in bf16 where compute is bf16", kept, compute);
+    return true;
+}
+
 static bool read_settings(Fsdp *s) {
     Ctx *cx = s->m->cx;
     const Symbol *block = hd_symbol_find(s->m, "schedule");
@@ -306,13 +320,8 @@ static bool read_settings(Fsdp *s) {
     const Symbol *lost = lost_optimizer(s);
     s->quantizes = !strcmp(hd_word(s->train, A_GATHER, ""), "fp8");
     s->from_master = strcmp(hd_word(s->schedule, A_WEIGHTS_FROM, "auto"), "master") == 0;
-    const char *compute = hd_word(s->train, A_COMPUTE, "f32");
-    const char *moments = hd_word(s->train, A_MOMENTS, "f32");
-    if (!hd_dtype_parse(moments, &s->moments) || (s->moments != TY_F32 && s->moments != TY_BF16))
-        hd_error(cx, (Span){0}, "moments = %s: the optimizer's states can be kept in f32 or bf16", moments);
-    else if (!hd_dtype_parse(compute, &s->compute) || !hd_dtype_is_float(s->compute) || s->compute == TY_F64)
-        hd_error(cx, (Span){0}, "compute = %s: parameters can be used as f32, bf16 or f16", compute);
-    else if (!s->optimizer)
+    if (!read_types(s)) return false;
+    if (!s->optimizer)
         hd_error(cx, (Span){0}, "there is no kernel of kind optimizer, which says how parameters are updated");
     else if (hd_optimizer_wrong(s->optimizer))
         hd_error(cx, s->optimizer->span, "kernel @%s is no optimizer: one %s", s->optimizer->name,

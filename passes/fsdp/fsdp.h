@@ -57,6 +57,7 @@ typedef struct {
     const Attrs *train, *schedule;
     Strategy strategy;
     DType compute, moments; // of the weights that ops read; of the optimizer's states
+    DType kept;             // of the weights that the optimizer keeps, where ops read no wider ones: f32, or `compute`
     Mesh mesh;
     Axes split;            // that shard what no rank owns, those that texts name
     int64_t shards, ranks; // that share a copy of the parameters; that read different sequences

@@ -11,6 +11,7 @@ bool hd_may_drop_copies(const Module *m) {
     const char *fsdp = hd_word(schedule, A_FSDP, "none");
     return !strcmp(hd_word(schedule, A_WEIGHTS_FROM, ""), "auto") && strcmp(fsdp, "none") && strcmp(fsdp, "zero0") &&
            strcmp(hd_word(hd_settings(m, "train"), A_COMPUTE, "f32"), "f32") &&
+           !strcmp(hd_word(hd_settings(m, "train"), A_MASTER, "f32"), "f32") &&
            hd_mesh_ranks(&mesh, HD_SPLIT_AXES) > 1;
 }
 

@@ -46,9 +46,11 @@ void hd_report_rounded(const Module *m, Facts *r, Arena *a) {
         }
     }
     const char *asked = hd_word(hd_settings(m, "schedule"), A_WEIGHTS_FROM, ""),
-               *compute = hd_word(hd_settings(m, "train"), A_COMPUTE, "f32");
+               *compute = hd_word(hd_settings(m, "train"), A_COMPUTE, "f32"),
+               *master = hd_word(hd_settings(m, "train"), A_MASTER, "f32");
     if (!step || r->rounded.gathers || strcmp(asked, "master")) return;
-    r->rounded.why = !strcmp(compute, "f32") ? "compute = f32, so nothing is rounded"
+    r->rounded.why = !strcmp(compute, "f32")  ? "compute = f32, so nothing is rounded"
+                     : strcmp(master, "f32") != 0 ? "master = bf16, so what is gathered is rounded already"
                                              : "every rank updates all weights, so none are gathered";
 }
 

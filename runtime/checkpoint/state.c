@@ -60,7 +60,7 @@ HdSpan hd_span(const HdExec *x, const HdParam *q, HdRole role) {
 
 HdDtype hd_stored_as(const HdProgram *p, const HdBucket *b, HdRole role) {
     if (role >= HD_STATE && role < HD_STATE + HD_STATES) return p->state_dtype;
-    return role == HD_COMPUTE || role == HD_NEXT || b->stateless ? b->compute_dtype : HD_F32;
+    return role == HD_COMPUTE || role == HD_NEXT ? b->compute_dtype : role == HD_MASTER ? b->master_dtype : HD_F32;
 }
 
 int64_t hd_place(const HdExec *x, const HdParam *q, HdRole role, int64_t element) {

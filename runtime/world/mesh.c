@@ -36,8 +36,10 @@ uint64_t hd_own_part(const HdExec *x, int comm, int64_t part_bytes) {
     return (uint64_t)hd_group_number(x->program, x->program->comms[comm].over, x->world->rank) * (uint64_t)part_bytes;
 }
 
+int64_t hd_number_along(const HdExec *x, unsigned axes) { return hd_group_number(x->program, axes, x->world->rank); }
+
 int64_t hd_decayed_here(const HdExec *x, int64_t decayed, int64_t count, unsigned split) {
-    decayed -= count * hd_group_number(x->program, split, x->world->rank);
+    decayed -= count * hd_number_along(x, split);
     return decayed < 0 ? 0 : decayed > count ? count : decayed;
 }
 

@@ -183,7 +183,8 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(args, folder)
         if args.fakes:
-            bench.alike("emulated", ONCE, [{"schedule.graph": "unit"}, {"train.precision.gather": "compute"}],
+            bench.alike("emulated", {**ONCE, "train.precision.master": "bf16"}, # rounded at random (bf16_master.py)
+                        [{"schedule.graph": "unit"}, {"train.precision.gather": "compute"}],
                         "--target=cuda", "--arch=sm_90", **emulator(args))
         else:
             for group in ALL if args.all else FEW:

@@ -100,6 +100,9 @@ class Class:
         if model == "llama" and seed // 2 % 2:
             self.name += "-merged"
             self.sets.append("train.products=merged")
+        if compute == "bf16" and seed % 3 == 0:
+            self.name += "-master16"
+            self.sets.append("train.precision.master=bf16")
         self.sets += [f"train.compute={compute}", f"train.accumulate={accumulate}", f"train.reduce={reduce}",
                       f"train.clip={clip}",
                       "train.lr=1e-2", "train.warmup=0"]

@@ -86,7 +86,7 @@ PROGRAMS = {
     "muon": (F32, "90", ("tests/run/muon.hd", "vocab=256")),
     "adafactor": (F32, "90", ("tests/run/adafactor.hd", "vocab=256")),
     "tiny_moments": (MOMENTS, "90", (*TINY, "train.betas=0.9,0.95", "train.precision.moments=bf16")),
-    "tiny_bf16": (BF16, "90", (*TINY, "train.precision.compute=bf16")),
+    "tiny_bf16": (BF16, "90", (*TINY, "train.precision.compute=bf16", "train.precision.master=bf16")),
     # rows of logits in parts, three for some blocks
     "tiny_vocab": (BF16, "90", (TINY[0], "vocab=60000", "layers=1", "dim=32", "heads=2", "seq=70", "train.batch=4",
                                 "train.precision.compute=bf16")),

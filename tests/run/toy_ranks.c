@@ -138,7 +138,7 @@ static const HdFunc funcs[] = {{.name = "micro_only", .n_args = 2, .args = args}
                                {.name = "eval", .n_args = 2, .args = args}};
 static const HdSegment segments[] = {{&funcs[0], 1}, {&funcs[1], 1}};
 static const HdBucket buckets[] = {
-    {"root", SIZE, SHARD, HD_F32, MASTER, {MOMENT1, MOMENT2, -1, -1}, GRAD, -1, true, true, -1, 1, false}};
+    {"root", SIZE, SHARD, HD_F32, HD_F32, MASTER, {MOMENT1, MOMENT2, -1, -1}, GRAD, -1, true, true, -1, 1, false}};
 static const char *const states[] = {"moment1", "moment2"};
 static const HdParam params[] = {{"w", 1, {W}, W, HD_INIT_NORMAL, 0.02, 0, 0}};
 

@@ -67,7 +67,8 @@ SAMPLE = {
                 ("conv1d", "conv1d", "offset", 1), ("conv1d", "conv1d", "compare", 12),
                 ("conv1d", "conv1d_grad", "compare", 23), ("conv1d", "conv1d_grad", "compare", 28)],
     "tiny_bf16": [("common", "block_sum", "barrier", 2), ("cross_entropy", "CrossEntropy", "copies", 2),
-                  ("cross_entropy", "CE_MEAN_KERNEL", "barrier", 2)],
+                  ("cross_entropy", "CE_MEAN_KERNEL", "barrier", 2), ("update", "UP_ROUNDING", "random", 2),
+                  ("update", "UP_ROUNDING", "random", 4)],
 }
 
 

@@ -31,6 +31,9 @@ TEXTS = {
     "lanes": [(r"(?<= & )(31|3|7|127)\b", lambda m: str(int(m.group()) // 2)),
               (r"(?<=% )(32|4|8)\b", lambda m: str(int(m.group()) // 2)),
               (r"(?<=, )(1|2|4|8|16)(?=\))", lambda m: str(int(m.group()) * 2 % 31))],
+    "random": [(r"\bword >> 16(?=\))", lambda m: "0x8000u"), (r"\bparam\[1\]", lambda m: "param[0]"),
+               (r"\bk0, k1(?=, \(unsigned\)n)", lambda m: "k1, k0"), (r"(?<=, )step(?=\))", lambda m: "0u"),
+               (r" \^ UP_KEY\b", lambda m: "")],
     "minmax": [(r"\bfmaxf\(", "fminf("), (r"\bfminf\(", "fmaxf("), (r"\bmax\(", "min("), (r"\bmin\(", "max(")],
 }
 ONLY_IN = {"lanes": r"threadIdx|lane|\bl\b|__shfl"}

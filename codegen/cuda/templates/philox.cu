@@ -1,6 +1,6 @@
-// Random numbers of dropout: Philox 4x32-10, with the counter and the key of ir/dropout.h. Only programs that drop
-// something have this text. Elements next to each other share four words: where a thread has several, which an unrolled
-// loop shows the compiler, they are drawn once.
+// Random numbers: Philox 4x32-10; for dropout with the counter and the key of ir/dropout.h. Only programs that drop
+// something, or round weights at random (update.cu), have this text. Elements next to each other share four words:
+// where a thread has several, which an unrolled loop shows the compiler, they are drawn once.
 struct Words {
     unsigned at[4];
 };

@@ -209,7 +209,7 @@ static void check_func(PlanCheck *c, const Func *f, bool micro, const Symbol *co
 
 void hd_check_dropout(PlanCheck *c) {
     const Symbol *counter = c->train ? hd_symbol_find(c->m, hd_word(&c->train->attrs, A_RANDOM, "")) : NULL;
-    bool any = counter != NULL;
+    bool any = false; // a counter may be there for the seed alone (update.c)
     for (const Func *f = c->m->funcs; f && !any; f = f->next)
         for (const Op *o = f->first; o; o = o->next) any |= o->kind == OP_DROPOUT_KEYS || hd_draws(o);
     for (const Func *f = any && (counter || c->train) ? c->m->funcs : NULL; f; f = f->next) {

@@ -243,14 +243,33 @@ static void check_frozen(PlanCheck *c, const BucketParts *k, bool frozen) {
                           hd_plan_part_text(none[i]), k->part[none[i]]->name);
 }
 
+// Master weights are in the type of their bucket: where config @train says master = bf16, bf16 if ops read them so.
+// Where it says nothing, either.
+static void check_master(PlanCheck *c, const BucketParts *k) {
+    const Symbol *s = k->symbol, *master = k->part[PART_MASTER], *copy = k->part[PART_COMPUTE],
+                 *next = k->part[PART_NEXT];
+    const char *said = hd_word(hd_settings(c->m, "train"), A_MASTER, NULL);
+    const bool frozen = hd_has(&s->attrs, A_FROZEN), narrow = said && !strcmp(said, "bf16");
+    const bool half = s->type && s->type->dtype == TY_BF16 && (narrow || !said) && !hd_plan_rule(k);
+    if (s->type && ((s->type->dtype != TY_F32 && !frozen && !half) || s->type->rank != 1))
+        hd_plan_wrong(c, NULL, s->span, "bucket @%s is %s: a bucket is a vector of f32", s->name,
+                      hd_type_text(c->m->cx, s->type));
+    if (!frozen && !half && narrow && (copy || (next && next->type->dtype != TY_F32)))
+        hd_plan_wrong(c, NULL, s->span, "bucket @%s keeps weights in f32 for @%s, and config @train says master = bf16",
+                      s->name, copy ? copy->name : next->name);
+    if (half && copy)
+        hd_plan_wrong(c, NULL, s->span, "bucket @%s keeps its weights in bf16 twice, also in @%s", s->name, copy->name);
+    if (master && s->type && master->type->dtype != s->type->dtype)
+        hd_plan_wrong(c, NULL, master->span, "buffer @%s is %s, and its bucket @%s is %s", master->name,
+                      hd_dtype_text(master->type->dtype), s->name, hd_dtype_text(s->type->dtype));
+}
+
 // A bucket is one vector of what adds up, and its parameters are those of one unit.
 static void check_bucket(PlanCheck *c, const BucketParts *k) {
     const Symbol *s = k->symbol;
     const char *unit = hd_word(&s->attrs, A_UNIT, NULL);
     const bool frozen = hd_has(&s->attrs, A_FROZEN);
-    if (s->type && ((s->type->dtype != TY_F32 && !frozen) || s->type->rank != 1))
-        hd_plan_wrong(c, NULL, s->span, "bucket @%s is %s: a bucket is a vector of f32", s->name,
-                      hd_type_text(c->m->cx, s->type));
+    check_master(c, k);
     for (int i = 0; i < k->items.n; i++) {
         const Symbol *p = k->items.at[i];
         const Axes own = hd_layout_axes(p->layout) & c->live;
@@ -399,8 +418,7 @@ static void check_buffer(PlanCheck *c, const Symbol *s) {
     bool transient = hd_has(&s->attrs, A_TRANSIENT), kept = part != N_PARTS;
     bool gradient = transient && !kept && strcmp(class, "gradients") == 0;
     bool whole = part == PART_NEXT || gradient || (transient && strcmp(class, "weights") == 0);
-    const bool frozen = hd_has(&k->symbol->attrs, A_FROZEN);
-    bool wide = kept ? part != PART_COMPUTE && part != PART_NEXT && !frozen : gradient;
+    bool wide = kept ? part != PART_COMPUTE && part != PART_NEXT && part != PART_MASTER : gradient;
     check_quantized(c, s, k, transient && !kept && strcmp(class, "weights") == 0);
     if (!kept && !transient)
         hd_plan_wrong(c, NULL, s->span, "buffer @%s persists, and its bucket @%s does not name it", s->name,
@@ -430,9 +448,6 @@ static void check_buffer(PlanCheck *c, const Symbol *s) {
         hd_plan_wrong(c, NULL, s->span,
                       "buffer @%s, %s of bucket @%s, is %s: what adds up over micro-batches and steps is f32", s->name,
                       kept ? hd_plan_part_text(part) : "gradient", k->symbol->name, hd_dtype_text(s->type->dtype));
-    if (frozen && part == PART_MASTER && s->type->dtype != k->symbol->type->dtype)
-        hd_plan_wrong(c, NULL, s->span, "buffer @%s is %s, and its bucket @%s is %s", s->name,
-                      hd_dtype_text(s->type->dtype), k->symbol->name, hd_dtype_text(k->symbol->type->dtype));
     if (part == PART_NEXT) check_next(c, s, k);
     if (part == PART_COMPUTE) check_compute(c, s, k);
 }

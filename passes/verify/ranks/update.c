@@ -93,6 +93,15 @@ static void check_rates(Flow *w, const Op *o, const Symbol *bucket) {
                       hd_float(should, A_WEIGHT_DECAY, decay));
 }
 
+// Weights in bf16 are rounded by the seed of the step.
+static void check_seed(Flow *w, const Op *o) {
+    const char *is = hd_word(&o->attrs, A_ROUNDING, NULL);
+    const char *said = w->c->train ? hd_word(&w->c->train->attrs, A_RANDOM, "nothing") : is;
+    if (is && strcmp(is, said) != 0)
+        hd_plan_wrong(w->c, o, o->span, "rounds by the seed in @%s, and step @%s keeps it in %s", is, w->c->train->name,
+                      said);
+}
+
 // Buffers of the model and parameters of a group with an optimizer have their bucket's kernel, which program.c compares
 // with what their params declare; other parameters that of the module, which takes none whole.
 static bool check_kernel(Flow *w, const Op *o, const Symbol *bucket) {
@@ -130,6 +139,7 @@ static bool check_operands(Flow *w, const Op *o, const BucketParts *k) {
                       "decays the first %lld elements in %lld parts, and bucket @%s the first %lld, in %lld parts",
                       ll(decayed), ll(ranks), bucket->name, ll(hd_int(&bucket->attrs, A_DECAYED, 0)), ll(parts));
     check_rates(w, o, bucket);
+    check_seed(w, o);
     return check_kernel(w, o, bucket) && w->c->found.n == before;
 }
 
