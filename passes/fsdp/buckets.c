@@ -33,7 +33,7 @@
 // weights; @b.next is gathered from them, by the same step or by the next one (windows.c). With weights = master there
 // are none of a shard: a gather rounds the master weights (`out`).
 // With train.precision.master = bf16, master weights are in bf16 where ops read them so, and are the compute weights as
-// well. Parameters that some op reads in f32 have a bucket of their own, in f32, on one rank as well.
+// well. Vectors, and what some op reads in f32, have a bucket of their own, in f32, on one rank as well.
 #include "passes/fsdp/fsdp.h"
 #include "ir/base/ints.h"
 #include "ir/optimizer.h"
@@ -74,9 +74,13 @@ static Symbol *add_symbol(Fsdp *s, SymbolKind kind, const char *name, DType d, i
 
 // --- which parameters share a bucket
 // Parameters that are read in another dtype than the compute dtype, by symbol. On one rank both kinds share a bucket
-// whose master weights are f32; gathered weights must have one dtype.
+// whose master weights are f32; gathered weights must have one dtype. Where other master weights are bf16, vectors are
+// read from f32: those of norms are near 1, where neighbours in bf16 are 2^-7 apart, and take little memory.
 static PtrMap wide_params(Fsdp *s) {
     PtrMap wide = {0};
+    for (const Symbol *p = s->m->symbols; p && s->kept != TY_F32; p = p->next)
+        if (p->kind == SYM_PARAM && p->type->rank < 2 && !hd_has(&p->attrs, A_FROZEN))
+            hd_ptr_set(s->cx->scratch, &wide, p, 1);
     for (Func *f = s->m->funcs; f && s->compute != TY_F32; f = f->next) {
         if (f->is_kernel) continue;
         for (const Op *o = f->first; o; o = o->next)
