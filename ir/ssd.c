@@ -66,6 +66,7 @@ SsdCoreSpace hd_ssd_core_space(const SsdShape *s) {
     w.parts = w.dstates + states;
     w.da = w.parts + (w.splits > 1 ? 2 * w.splits * s->batch * s->seq * s->groups * s->state : 0);
     w.dd = w.da + heads;
-    w.all = w.dd + heads;
+    w.powers = w.dd + heads;
+    w.all = w.powers + 2 * heads;
     return w;
 }

@@ -38,9 +38,10 @@ bool hd_ssd_suits_cores(const SsdShape *s);
 // Their workspace: where parts begin, in f32 elements. Steps are whole.
 typedef struct {
     int64_t clock, dt;       // [batch, heads, steps * 64]: the sum of dt a log2(e) from the start of the step; dt
-    int64_t states, dstates; // bf16 [batch, steps, heads, size, state]: that comes into a step; gradient of what leaves
+    int64_t states, dstates; // f16 [batch, steps, heads, size, state]: that comes into a step; gradient of what leaves
     int64_t parts;           // [splits, 2, batch, seq, groups, state]: parts of db and of dc, of more than one split
     int64_t da, dd;          // [batch, steps, heads]: a step's parts
+    int64_t powers;          // [2, batch, steps, heads]: what states and dstates are divided by
     int64_t all;
     int splits;              // of the heads of a group
 } SsdCoreSpace;

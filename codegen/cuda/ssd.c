@@ -114,7 +114,7 @@ static const char *core_defines(Emit *e, const Op *o, const SsdShape *s, const c
         hd_printf(&t, "#define SC_%s %lld\n", numbers[i].name, ll(numbers[i].value));
     const struct { const char *name; int64_t at; } parts[] = {
         {"CLOCK", w.clock}, {"DT", w.dt}, {"STATES", w.states}, {"DSTATES", w.dstates}, {"PARTS", w.parts},
-        {"DA", w.da}, {"DD", w.dd}};
+        {"DA", w.da}, {"DD", w.dd}, {"POWERS", w.powers}};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         hd_printf(&t, "#define SC_AT_%s %lldll\n", parts[i].name, ll(parts[i].at));
     return t.text;

@@ -18,6 +18,7 @@ enum { X_PITCH = SIZE + 8, B_PITCH = STATE + 8, X_TILE = STEP * X_PITCH * 2, B_T
 struct Numbers {
     float clock[STEP], dt[STEP];
     int start[SC_PACKED ? STEP : 1];
+    u32 most[4]; // the largest magnitudes in parts of the state that the step begins with, as bits; of SC_STATES
     __device__ __forceinline__ bool seen(int i, int j) const { return j <= i && (!SC_PACKED || j >= start[i]); }
     __device__ __forceinline__ float decay(int i, int j) const {
         return seen(i, j) ? fast_exp2(clock[i] - clock[j]) : 0.0f;
@@ -38,7 +39,8 @@ __device__ __forceinline__ i64 b_at(int batch, int position, int group) {
 }
 
 // Copies of 64 rows of WIDE elements, `n` of which are there, by THREADS threads; zeroes for the others.
-template <int WIDE, int THREADS> __device__ __forceinline__ void fetch(u32 to, const bf16 *from, i64 pitch, int n) {
+template <int WIDE, int THREADS, class T>
+__device__ __forceinline__ void fetch(u32 to, const T *from, i64 pitch, int n) {
 #pragma unroll
     for (int i = 0; i < 64 * WIDE / 8; i += THREADS) {
         const int at = i + (int)threadIdx.x, r = at / (WIDE / 8), c = at % (WIDE / 8) * 8;
@@ -78,9 +80,10 @@ __device__ __forceinline__ void turn(u32 (&w)[4]) {
         }
     }
 }
-// Two rows of 16 N columns, of an accumulator, rounded: to `to` where `inside`, and 8 rows further down.
-template <int N> __device__ __forceinline__ void put_rows(const float (&d)[N][4], bf16 *to, i64 pitch, bool first,
-                                                          bool second) {
+// Two rows of 16 N columns, of an accumulator, rounded in pairs: to `to` where `first`, and 8 rows further down where
+// `second`.
+template <int N, class T, class F>
+__device__ __forceinline__ void put_pairs(const float (&d)[N][4], T *to, i64 pitch, bool first, bool second, F pair) {
     const int part = threadIdx.x % 4;
 #pragma unroll
     for (int half = 0; half < 2; half++)
@@ -88,11 +91,15 @@ template <int N> __device__ __forceinline__ void put_rows(const float (&d)[N][4]
         for (int n = 0; n < N; n += 4) {
             u32 w[4];
 #pragma unroll
-            for (int i = 0; i < 4; i++) w[i] = pair_bf16(d[n + i][2 * half + 1], d[n + i][2 * half]);
+            for (int i = 0; i < 4; i++) w[i] = pair(d[n + i][2 * half + 1], d[n + i][2 * half]);
             turn(w);
             if (half ? second : first)
                 *(uint4 *)(to + half * 8 * pitch + 8 * (n + part)) = make_uint4(w[0], w[1], w[2], w[3]);
         }
+}
+template <int N>
+__device__ __forceinline__ void put_rows(const float (&d)[N][4], bf16 *to, i64 pitch, bool first, bool second) {
+    put_pairs(d, to, pitch, first, second, pair_bf16);
 }
 
 // s = keep s + (x by `weight` of its rows)' b: 16 rows of the state from `row` on, over the positions of a step. EXACT:

@@ -1,5 +1,7 @@
 // The backward pass of state-space duality on tensor cores; formulas as runtime/host/ssd.c. SC_STATES leaves the state
-// that comes into every step and the gradient of the one that leaves it, in bf16. SC_PAIRS does the rest: a block takes
+// that comes into every step and the gradient of the one that leaves it, in f16: three bits more than bf16, of which da
+// is made. Those of a head and step are divided by the power of two of the largest; products with them have their other
+// operand in f16 as well, by such a power of each row. SC_PAIRS does the rest: a block takes
 // a step and some heads of a group, one after the other, and keeps sums over them in registers. Of its warps the first
 // four make dx and the gradient of the scores, with rows of positions j and columns of positions i >= j, the other four
 // db and dc:
@@ -14,10 +16,25 @@ enum { STATES_STAGE = B_TILE + X_TILE + 1024, PAIRS_STAGE = 2 * (B_TILE + X_TILE
 __device__ __forceinline__ i64 state_at(int batch, int step, int head) {
     return (((i64)batch * STEPS + step) * SC_HEADS + head) * (SIZE * STATE);
 }
+__device__ __forceinline__ float exact_power(u32 e) { return __uint_as_float(e << 23); } // 2 to e - 127
+// The power of two of the largest of some numbers, whose magnitude is given as bits; with an inverse, so not quite to
+// the ends of f32.
+struct Power {
+    u32 e;
+    __device__ __forceinline__ Power(u32 most) : e(min(max(most >> 23, 1u), 253u)) {}
+    __device__ __forceinline__ float of() const { return exact_power(e); }
+    __device__ __forceinline__ float inverse() const { return exact_power(254 - e); }
+};
+// Where the power of a head's state of a step is; of its gradient: `ALL_STATES` further.
+enum { ALL_STATES = SC_BATCH * STEPS * SC_HEADS };
+__device__ __forceinline__ i64 power_at(int batch, int step, int head) {
+    return SC_AT_POWERS + ((i64)batch * STEPS + step) * SC_HEADS + head;
+}
+
 // GRAD: from the last step to the first, of dy and c; else of x and b.
 template <bool GRAD>
 __device__ __forceinline__ void pass_on(unsigned char *space, const bf16 *x, const bf16 *b, const int *starts,
-                                        bf16 *to, const float *w) {
+                                        f16 *to, float *w) {
     const int item = blockIdx.x / 2, head = item % SC_HEADS, batch = item / SC_HEADS;
     const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4;
     const auto step_of = [&](int i) { return GRAD ? STEPS - 1 - i : i; };
@@ -39,12 +56,24 @@ __device__ __forceinline__ void pass_on(unsigned char *space, const bf16 *x, con
         mma_wait<0>();
         __syncthreads();
         copy(i + 1);
-        put_rows(s, to + state_at(batch, step_of(i), head) + (16 * warp + g) * STATE, STATE, true, true);
+        const Numbers &z = *numbers(i);
+        const Power p(i ? max(max(z.most[0], z.most[1]), max(z.most[2], z.most[3])) : 0u);
+        const float by = p.inverse();
+        put_pairs(s, to + state_at(batch, step_of(i), head) + (16 * warp + g) * STATE, STATE, true, true,
+                  [&](float h, float l) { return pair_f16(h * by, l * by); });
+        if (!threadIdx.x) w[power_at(batch, step_of(i), head) + (GRAD ? ALL_STATES : 0)] = p.of();
         if (i + 1 == STEPS) break;
         const u32 at = (u32)__cvta_generic_to_shared(space) + (i & 1) * STATES_STAGE;
-        const Numbers &z = *numbers(i);
         advance<true>(s, at + B_TILE, at, 16 * warp, z.in(STEP - 1),
                 [&](int j) { return GRAD ? z.in(j) : z.out(j) * z.dt[j]; });
+        u32 most = 0;
+#pragma unroll
+        for (int n = 0; n < STATE / 8; n++)
+#pragma unroll
+            for (int e = 0; e < 4; e++) most = max(most, __float_as_uint(s[n][e]) & 0x7fffffffu);
+#pragma unroll
+        for (int d = 16; d; d /= 2) most = max(most, __shfl_xor_sync(~0u, most, d));
+        if (threadIdx.x % 32 == 0) numbers(i + 1)->most[warp] = most;
     }
 }
 } // namespace SC_SPACE
@@ -55,8 +84,8 @@ extern "C" __global__ void __launch_bounds__(128, 4)
     enter();
     using namespace SC_SPACE;
     extern __shared__ __align__(16) unsigned char sc_space[];
-    if (blockIdx.x & 1) pass_on<true>(sc_space, dy, c, starts, (bf16 *)(w + SC_AT_DSTATES), w);
-    else pass_on<false>(sc_space, x, b, starts, (bf16 *)(w + SC_AT_STATES), w);
+    if (blockIdx.x & 1) pass_on<true>(sc_space, dy, c, starts, (f16 *)(w + SC_AT_DSTATES), w);
+    else pass_on<false>(sc_space, x, b, starts, (f16 *)(w + SC_AT_STATES), w);
 }
 
 namespace SC_SPACE {
@@ -85,12 +114,19 @@ struct Pairs {
             const i64 at = x_at(batch, step * STEP, head), state = state_at(batch, step, head);
             fetch<SIZE, 256>(at_x(i), x + at, (i64)SC_HEADS * SIZE, n);
             fetch<SIZE, 256>(at_dy(i), dy + at, (i64)SC_HEADS * SIZE, n);
-            fetch<STATE, 256>(at_s(i), (const bf16 *)(w + SC_AT_STATES) + state, STATE, SIZE);
-            fetch<STATE, 256>(at_ds(i), (const bf16 *)(w + SC_AT_DSTATES) + state, STATE, SIZE);
+            fetch<STATE, 256>(at_s(i), (const f16 *)(w + SC_AT_STATES) + state, STATE, SIZE);
+            fetch<STATE, 256>(at_ds(i), (const f16 *)(w + SC_AT_DSTATES) + state, STATE, SIZE);
             fetch_numbers(numbers(i), w, batch, head, step);
             put_starts(numbers(i), of, batch, step);
         }
         mma_commit();
+    }
+    // The powers of head i's state and of its gradient.
+    __device__ __forceinline__ float power(int i, const float *w) const {
+        return w[power_at(batch, step, first_head + i)];
+    }
+    __device__ __forceinline__ float gradient_power(int i, const float *w) const {
+        return w[power_at(batch, step, first_head + i) + ALL_STATES];
     }
     // One warp, of head i: ddt, and the step's parts of da and dd.
     __device__ __forceinline__ void finish(int i, const SC_A *a, SC_DT *ddt, float *w) const {
@@ -141,10 +177,37 @@ __device__ __forceinline__ float of_row(float x) { // a sum over the four thread
 __device__ __forceinline__ float dot(u32 x, u32 y, float sum) {
     return fused(high(x), high(y), fused(low(x), low(y), sum));
 }
+__device__ __forceinline__ float low_f16(u32 x) { return widen(f16{(unsigned short)x}); }
+__device__ __forceinline__ float dot_f16(u32 x, u32 y, float sum) {
+    return fused(low_f16(x >> 16), low_f16(y >> 16), fused(low_f16(x), low_f16(y), sum));
+}
+// Two rows of a first operand, in pieces of 16 inner elements, from bf16 to f16, each divided by a power of two that
+// lets it keep its bits. Leaves the powers.
+template <int K> __device__ __forceinline__ void to_f16(u32 (&x)[K][4], float (&power)[2]) {
+    u32 most[2] = {0, 0};
+#pragma unroll
+    for (int k = 0; k < K; k++)
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            most[e % 2] = max(most[e % 2], max(x[k][e] << 16 & 0x7fffffffu, x[k][e] & 0x7fff0000u));
+    float by[2];
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        most[r] = max(most[r], __shfl_xor_sync(~0u, most[r], 1));
+        most[r] = max(most[r], __shfl_xor_sync(~0u, most[r], 2));
+        const Power p(most[r]);
+        power[r] = p.of(), by[r] = p.inverse();
+    }
+#pragma unroll
+    for (int k = 0; k < K; k++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) x[k][e] = pair_f16(high(x[k][e]) * by[e % 2], low(x[k][e]) * by[e % 2]);
+}
 
 // A warp's 16 rows j from `row` on.
 struct Columns {
-    u32 b[STATE / 16][4];      // of its rows
+    u32 b[STATE / 16][4];      // of its rows, in f16
+    float power[2];            // of these
     float scores[8][4], all[8][4]; // G' and dG'
     int row, r0, r1, g, q;     // r0, r1: this thread's rows
 
@@ -165,9 +228,11 @@ struct Columns {
                 mma_multiply<bf16>(scores[2 * i + 1], b[k], f[2], f[3]);
             }
         }
+        to_f16(b, power);
     }
-    __device__ __forceinline__ void head(const Pairs &p, int h, const SC_D *d, bf16 *dx) {
+    __device__ __forceinline__ void head(const Pairs &p, int h, const SC_D *d, bf16 *dx, const float *w) {
         const Numbers &z = *p.numbers(h);
+        const float whole = p.gradient_power(h, w);
         Sums &s = p.sums[h & 1];
         u32 x[4][4], f[4];
         float v[8][4] = {}, left0 = 0.0f, left1 = 0.0f;
@@ -179,10 +244,11 @@ struct Columns {
 #pragma unroll
             for (int c = 0; c < 4; c++) {
                 mma_right<false, B_PITCH>(f, ds, 16 * c, 16 * k);
-                mma_multiply<bf16>(v[2 * c], b[k], f[0], f[1]);
-                mma_multiply<bf16>(v[2 * c + 1], b[k], f[2], f[3]);
+                mma_multiply<f16>(v[2 * c], b[k], f[0], f[1]);
+                mma_multiply<f16>(v[2 * c + 1], b[k], f[2], f[3]);
             }
-        const float out0 = z.out(r0), out1 = z.out(r1), dt0 = z.dt[r0], dt1 = z.dt[r1];
+        const float dt0 = z.dt[r0], dt1 = z.dt[r1];
+        const float out0 = z.out(r0) * power[0] * whole, out1 = z.out(r1) * power[1] * whole;
 #pragma unroll
         for (int c = 0; c < 8; c++) {
             const u32 x0 = x[c / 2][c % 2 * 2], x1 = x[c / 2][c % 2 * 2 + 1];
@@ -287,33 +353,37 @@ struct Shared {
 #pragma unroll
             for (int e = 0; e < 4; e++) db[i][e] = dc[i][e] = 0.0f;
     }
-    __device__ __forceinline__ void head(const Pairs &p, int h) {
+    __device__ __forceinline__ void head(const Pairs &p, int h, const float *w) {
         const Numbers &z = *p.numbers(h);
         Sums &s = p.sums[h & 1];
         u32 x[4][4], dy[4][4], f[4], df[4];
-        const float out0 = z.out(r0) * z.dt[r0], out1 = z.out(r1) * z.dt[r1], in0 = z.in(r0), in1 = z.in(r1);
+        const float of_state = p.power(h, w), of_gradient = p.gradient_power(h, w);
         float came0 = 0.0f, came1 = 0.0f, both = 0.0f;
 #pragma unroll
         for (int k = 0; k < 4; k++) {
             mma_left<false, X_PITCH>(dy[k], p.at_dy(h), row, 16 * k);
             mma_left<false, X_PITCH>(x[k], p.at_x(h), row, 16 * k);
-#pragma unroll
-            for (int e = 0; e < 4; e++) x[k][e] = scaled(x[k][e], e % 2 ? out1 : out0, e % 2 ? out1 : out0);
         }
+        float of_dy[2], of_x[2];
+        to_f16(dy, of_dy);
+        to_f16(x, of_x);
+        const float in0 = z.in(r0) * of_dy[0] * of_state, in1 = z.in(r1) * of_dy[1] * of_state;
+        const float out0 = z.out(r0) * z.dt[r0] * of_x[0] * of_gradient;
+        const float out1 = z.out(r1) * z.dt[r1] * of_x[1] * of_gradient;
 #pragma unroll
         for (int n = 0; n < STATE / 16; n++) {
-            float m[2][4] = {};
+            float m[2][4] = {}, dm[2][4] = {};
 #pragma unroll
             for (int k = 0; k < 4; k++) {
                 mma_right<true, B_PITCH>(f, p.at_s(h), 16 * n, 16 * k);
                 mma_right<true, B_PITCH>(df, p.at_ds(h), 16 * n, 16 * k);
-                mma_multiply<bf16>(m[0], dy[k], f[0], f[1]);
-                mma_multiply<bf16>(m[1], dy[k], f[2], f[3]);
-                mma_multiply<bf16>(db[2 * n], x[k], df[0], df[1]);
-                mma_multiply<bf16>(db[2 * n + 1], x[k], df[2], df[3]);
+                mma_multiply<f16>(m[0], dy[k], f[0], f[1]);
+                mma_multiply<f16>(m[1], dy[k], f[2], f[3]);
+                mma_multiply<f16>(dm[0], x[k], df[0], df[1]);
+                mma_multiply<f16>(dm[1], x[k], df[2], df[3]);
                 if (16 * k == row) // each warp a quarter
 #pragma unroll
-                    for (int e = 0; e < 4; e++) both = dot(f[e], df[e], both);
+                    for (int e = 0; e < 4; e++) both = dot_f16(f[e], df[e], both);
             }
             mma_left<false, B_PITCH>(f, p.at_c, row, 16 * n);
 #pragma unroll
@@ -321,10 +391,14 @@ struct Shared {
                 came0 = fused(m[t][1], high(f[2 * t]), fused(m[t][0], low(f[2 * t]), came0));
                 came1 = fused(m[t][3], high(f[2 * t + 1]), fused(m[t][2], low(f[2 * t + 1]), came1));
 #pragma unroll
-                for (int e = 0; e < 4; e++) dc[2 * n + t][e] = fused(e < 2 ? in0 : in1, m[t][e], dc[2 * n + t][e]);
+                for (int e = 0; e < 4; e++) {
+                    dc[2 * n + t][e] = fused(e < 2 ? in0 : in1, m[t][e], dc[2 * n + t][e]);
+                    db[2 * n + t][e] = fused(e < 2 ? out0 : out1, dm[t][e], db[2 * n + t][e]);
+                }
             }
         }
-        came0 = of_row(came0) * in0, came1 = of_row(came1) * in1, both = warp_sum(both);
+        came0 = of_row(came0) * in0, came1 = of_row(came1) * in1;
+        both = warp_sum(both) * of_state * of_gradient;
         if (!q) s.came[r0] = came0, s.came[r1] = came1;
         if (threadIdx.x % 32 == 0) s.both[row / 16] = both;
     }
@@ -408,7 +482,7 @@ extern "C" __global__ void __launch_bounds__(256, 1)
                 __syncthreads();
             }
             p.copy(h + 1, dy, x, starts, w);
-            mine.head(p, h, d, dx);
+            mine.head(p, h, d, dx, w);
             if (h && threadIdx.x >= 96) p.finish(h - 1, a, ddt, w); // its pairs are the fewest
         }
         __syncthreads();
@@ -424,7 +498,7 @@ extern "C" __global__ void __launch_bounds__(256, 1)
                 __syncthreads();
             }
             p.copy(h + 1, dy, x, starts, w);
-            mine.head(p, h);
+            mine.head(p, h, w);
         }
         __syncthreads();
         __syncthreads();
