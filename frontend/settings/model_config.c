@@ -85,6 +85,23 @@ static void emit_bounds(Front *f, Attrs *attrs) {
     if (ignores) hd_set_ints(f->cx, attrs, A_IGNORED, loss->n_args, ignored);
 }
 
+// Attention that sees the tokens that a position is to predict: the loss falls, and nothing is learnt.
+static void warn_of_answers(Front *f) {
+    const Func *loss = f->func;
+    const int tokens = hd_token_argument(loss);
+    int next = -1;
+    for (int i = 0; i < loss->n_args; i++)
+        if (hd_input(f->module, loss, i).next == tokens && tokens >= 0) next = i;
+    for (const Op *o = loss->first; next >= 0 && o; o = o->next) {
+        if (o->kind != OP_ATTENTION || hd_has(&o->attrs, A_CAUSAL)) continue;
+        hd_warning(f->cx, hd_front_site(f, o->span),
+                   "attention without causal = true sees the tokens behind a position, and '%s' of loss are the tokens "
+                   "one further on, unless a file of their own gives others: the loss would read its answers",
+                   loss->args[next]->name);
+        return;
+    }
+}
+
 void hd_facts_emit(Front *f) {
     Attrs *attrs = &hd_config(f->module, "model")->attrs;
     hd_set_word(f->cx, attrs, A_MODEL, f->model->name);
@@ -93,4 +110,5 @@ void hd_facts_emit(Front *f) {
     const int tokens = hd_token_argument(f->func);
     if (tokens >= 0) hd_set_int(f->cx, attrs, A_SEQ, f->func->args[tokens]->type->dim[1]);
     hd_set_int(f->cx, attrs, A_MODEL_FLOPS, model_flops(f));
+    warn_of_answers(f);
 }

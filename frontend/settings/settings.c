@@ -198,6 +198,9 @@ static bool read_word(Front *f, const SettingRow *row, const Node *n, const char
     if (*word && row->attr == A_OPTIMIZER && hd_is_own_optimizer(*word))
         return hd_front_error(f, n->span, "%s is of groups of parameters, beside the default of all others: optimizer "
                               "adamw { group \"*.w\" %s { } }", *word, *word);
+    if (row->attr == A_OPTIMIZER && n->kind == N_CALL)
+        return hd_front_error(f, n->span, "the settings of an optimizer stand in braces: optimizer adamw { lr = 1e-3; "
+                                          "}");
     return hd_setting_wrong(f, row, n,
                  hd_sprintf(f->arena, "%s%s%s", strchr(row->choices, ' ') ? "one of " : "",
                             with_commas(f, row->choices),

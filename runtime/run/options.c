@@ -135,7 +135,9 @@ static void usage(FILE *f, const char *argv0) {
         char left[40];
         const char *value = rows[i].value ? rows[i].value : "";
         snprintf(left, sizeof left, "--%s%s%s", rows[i].name, *value && *value != '[' ? "=" : "", value);
-        hd_say(f, "  %-20s %s\n", left, rows[i].doc);
+        hd_say(f, "  %-20s ", left);
+        hd_say_text(f, rows[i].doc);
+        hd_say_text(f, "\n");
     }
     hd_say_text(f, hd_options_signals);
     hd_say_text(f, hd_options_environment);

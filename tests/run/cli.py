@@ -27,6 +27,7 @@ def case_help():
                    "log-every"):
         check(re.search(rf"^  --{option}[ =\[]", r.out, re.M), f"--help does not tell of --{option}:", r)
     check(not r.err, "--help writes to stderr:", r)
+    check("?" not in r.out and re.search(r"more files;\n {23}also a folder", r.out), "lines of --help:", r)
     check(good("-h").out == r.out, "-h prints something else than --help")
     v = good("--version").out
     check(re.fullmatch(r"Tiny, target host, Heddle \d+\.\d+\.\d+( \([0-9a-f]{12}\))?\n", v), "--version prints:", v)
