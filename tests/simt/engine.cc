@@ -364,6 +364,14 @@ float cluster_read(u32 address) {
     return x;
 }
 
+void cluster_write(u32 address, float x) {
+    const u32 at = address & ((1u << RANK_BITS) - 1);
+    if (address == at) fail("%u is no address of the cluster", address);
+    char *p = shared_of(peer((address >> RANK_BITS) - 1), at, sizeof x);
+    if (races) races_touch(p, sizeof x, true, __builtin_return_address(0));
+    memcpy(p, &x, sizeof x);
+}
+
 void together(u32 mask, Work *work, void *operands) {
     Block *b = self->block;
     Warp &w = b->warps[(size_t)self->number / 32];

@@ -54,6 +54,7 @@ void cluster_arrive();
 void cluster_wait();
 u32 cluster_address(u32 at, u32 rank);
 float cluster_read(u32 address);
+void cluster_write(u32 address, float x);
 
 // An operation of the lanes of `mask`: each passes its operands, `work` runs once with those of all lanes (NULL: not in
 // the mask), and all go on. All must pass the same work.

@@ -101,6 +101,7 @@ PTX ptx_cp_async_bulk_wait_group_read(int n) { simt::boxes_wait(n); }
 PTX ptx_mapa_shared_cluster_u32(unsigned &there, unsigned at, unsigned rank) {
     there = simt::cluster_address(at, rank);
 }
+PTX ptx_st_shared_cluster_f32(unsigned there, float x) { simt::cluster_write(there, x); }
 PTX ptx_ld_shared_cluster_f32(float &d, unsigned there) { d = simt::cluster_read(there); }
 PTX ptx_mov_u32(unsigned &d, unsigned v) { d = v; }
 PTX ptx_barrier_cluster_arrive_release_aligned() { simt::cluster_arrive(); }

@@ -30,17 +30,17 @@ template <int N> __device__ __forceinline__ void as_join(AsSum<N> &s, float top,
 #endif
 #if AS_BLOCKS > 1 && !defined AS_CLUSTER
 #define AS_CLUSTER
-__device__ __forceinline__ void as_meet() { // the blocks of the cluster
+// The blocks of the cluster meet twice: all have started, so that the first one's memory is there; all have put their
+// sums into it. The others end then.
+__device__ __forceinline__ void as_arrive() {
     asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
-    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
-__device__ __forceinline__ float as_of_block(const float *here, int block) { // what is there in its shared memory
+__device__ __forceinline__ void as_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
+__device__ __forceinline__ void as_give(const float *here, float x) { // to that place of the first block
     const unsigned at = (unsigned)__cvta_generic_to_shared(here);
     unsigned there;
-    float x;
-    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(at), "r"((unsigned)block));
-    asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(x) : "r"(there) : "memory");
-    return x;
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(at), "r"(0u));
+    asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(there), "f"(x) : "memory");
 }
 #endif
 
@@ -52,7 +52,11 @@ extern "C" __global__ void __launch_bounds__(256) AS_KERNEL(const AS_T *q, const
 :late*/
     enum { WARPS = 8, ROWS = 32 / AS_LANES, CHUNK = AS_LANES * AS_VEC, EACH = (AS_SIZE + CHUNK - 1) / CHUNK,
            N = EACH * AS_VEC, AHEAD = EACH < 4 ? 4 / EACH : 1, STEP = AS_BLOCKS * WARPS * ROWS };
-    __shared__ float sums[WARPS][AS_SIZE], tops[WARPS], shares[WARPS], all[AS_SIZE + 2];
+    __shared__ float sums[WARPS][AS_SIZE], tops[WARPS], shares[WARPS];
+#if AS_BLOCKS > 1
+    __shared__ float parts[AS_BLOCKS][AS_SIZE + 2]; // of the first block: what each one has
+    as_arrive();
+#endif
     const int head = blockIdx.x / AS_BLOCKS, block = blockIdx.x % AS_BLOCKS, warp = threadIdx.x / 32,
               lane = threadIdx.x % 32, row = lane / AS_LANES, column = lane % AS_LANES * AS_VEC,
               part = head / AS_GROUP * AS_SIZE + column, given = *position;
@@ -187,6 +191,9 @@ extern "C" __global__ void __launch_bounds__(256) AS_KERNEL(const AS_T *q, const
     }
     if (lane == 0) tops[warp] = s.top, shares[warp] = s.share;
     __syncthreads();
+#if AS_BLOCKS > 1
+    as_wait();
+#endif
     // the warps of the block
     float most = least<float>(), whole = 0.0f;
     const int c = threadIdx.x;
@@ -211,20 +218,21 @@ extern "C" __global__ void __launch_bounds__(256) AS_KERNEL(const AS_T *q, const
 #if AS_BLOCKS == 1
         put1(o + head * AS_SIZE + i, sum / whole);
 #else
-        all[i] = sum;
+        as_give(&parts[block][i], sum);
 #endif
     }
 #if AS_BLOCKS > 1
-    if (c == 0) all[AS_SIZE] = most, all[AS_SIZE + 1] = whole;
-    as_meet();
+    if (c == 0) as_give(&parts[block][AS_SIZE], most), as_give(&parts[block][AS_SIZE + 1], whole);
+    as_arrive();
     if (block == 0) { // the blocks of the cluster
         float top[AS_BLOCKS];
+        as_wait();
         most = least<float>(), whole = 0.0f;
 /*sink:
         most = sink[head];
 :sink*/
 #pragma unroll
-        for (int b = 0; b < AS_BLOCKS; b++) top[b] = as_of_block(all + AS_SIZE, b);
+        for (int b = 0; b < AS_BLOCKS; b++) top[b] = parts[b][AS_SIZE];
 #pragma unroll
         for (int b = 0; b < AS_BLOCKS; b++) most = larger(top[b], most);
 /*sink:
@@ -233,15 +241,14 @@ extern "C" __global__ void __launch_bounds__(256) AS_KERNEL(const AS_T *q, const
 #pragma unroll
         for (int b = 0; b < AS_BLOCKS; b++) {
             top[b] = as_share(top[b], most);
-            whole = fused(top[b], as_of_block(all + AS_SIZE + 1, b), whole);
+            whole = fused(top[b], parts[b][AS_SIZE + 1], whole);
         }
         for (int i = c; i < AS_SIZE; i += 256) {
             float sum = 0.0f;
 #pragma unroll
-            for (int b = 0; b < AS_BLOCKS; b++) sum = fused(top[b], as_of_block(all + i, b), sum);
+            for (int b = 0; b < AS_BLOCKS; b++) sum = fused(top[b], parts[b][i], sum);
             put1(o + head * AS_SIZE + i, sum / whole);
         }
     }
-    as_meet(); // before the memory of a block goes
 #endif
 }
