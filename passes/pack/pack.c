@@ -22,6 +22,7 @@
 
 enum { N_ORDERS = 9, BLOCK = 64 };
 static const int64_t WORK = 16 * 1000 * 1000;         // steps of the inner loop: 30 ms at most
+static const int64_t LAST_WORK = 64 * 1000 * 1000;     // the same, where nothing else has come near the bound
 static const int64_t SEARCH_WORK = 384 * 1000 * 1000;  // of the tree search, all targets together: some 1 s
 enum { SEARCH_TRIES = 6, SEARCH_VALUES = 500 }; // with more values a step takes longer, so there are fewer
 static const int64_t BRIEF_WORK = 300 * 1000, BRIEF_EACH = 1000; // of a brief packing, and for each value
@@ -473,6 +474,7 @@ static void search_long(Packer *p, int64_t bound, int *scratch, PackRoom *room, 
         room->steps += ENDS_WORK - p->work;
     }
     search_deeper(p, bound, room);
+    if (p->height > p->target && p->height - bound > bound / 100) search_within(p, LAST_WORK, scratch, room);
 }
 
 int hd_pack_into(int n, int fixed, const Interval *values, int64_t *offset, PackRoom *room) {

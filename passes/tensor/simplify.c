@@ -8,6 +8,7 @@
 #include "ir/affine.h"
 #include "ir/eval/eval.h"
 #include "ir/mesh.h"
+#include "ir/shapes.h"
 #include "passes/pass.h"
 #include "passes/settings.h"
 #include <math.h>
@@ -36,6 +37,9 @@ static bool is_reshape(const Value *v) { return v && producer(v, OP_RESHAPE); }
 static bool is_broadcast(const Value *v) { return v && producer(v, OP_BROADCAST); }
 static bool is_transpose(const Value *v) { return v && producer(v, OP_TRANSPOSE); }
 static bool is_slice(const Value *v) { return v && producer(v, OP_SLICE); }
+static bool is_convolution(const Value *v) {
+    return v && v->def && hd_op_is(v->def, TRAIT_CONVOLUTION) && !hd_is_backward(v->def);
+}
 static bool is_iota(const Value *v) { return v && producer(v, OP_IOTA); }
 static bool is_matmul(const Value *v) { return v && producer(v, OP_MATMUL); }
 
@@ -150,6 +154,46 @@ static Value *compose_slices(Simplifier *s HD_UNUSED, Op *o) {
     hd_set_int(o->func->module->cx, &o->attrs, A_START, start);
     o->in[0] = inner->in[0];
     return o->out[0];
+}
+
+// Whether all that is read of a convolution are parts of its columns, of which `o` is one, and no column twice.
+static bool is_read_in_parts(const Simplifier *s, const Op *conv, const Op *o) {
+    const Value *v = conv->out[0];
+    int64_t wide = 0;
+    int left = s->uses.at[v->id];
+    for (; o && left > 0; o = o->next)
+        for (int i = 0; i < o->n_in; i++) {
+            if (current(s, o->in[i]) != v) continue;
+            if (o->kind != OP_SLICE || hd_int(&o->attrs, A_AXIS, 0) != v->type->rank - 1) return false;
+            wide += hd_int(&o->attrs, A_SIZE, 0);
+            left--;
+        }
+    return !left && wide <= hd_type_cols(v->type);
+}
+
+// Columns of an operand as `o` takes them, whatever its rank; of a part the columns of the whole.
+static Value *same_columns(Builder *b, const Op *o, Value *v) {
+    Ctx *cx = o->func->module->cx;
+    const Op *inner = producer(v, OP_SLICE);
+    const bool part = inner && hd_int(&inner->attrs, A_AXIS, 0) == v->type->rank - 1;
+    Attrs attrs = hd_attrs_copy(cx, &o->attrs);
+    hd_set_int(cx, &attrs, A_AXIS, v->type->rank - 1);
+    if (part) hd_set_int(cx, &attrs, A_START, hd_int(&attrs, A_START, 0) + hd_int(&inner->attrs, A_START, 0));
+    return hd_build1(b, OP_SLICE, part ? inner->in[0] : v, NULL, &attrs, NULL);
+}
+
+// Columns of a convolution are a convolution of columns: nobody has to cut the result, nor to join its gradient.
+static Value *convolve_columns(Simplifier *s, Op *o) {
+    enum { MOST = 4 };
+    const Op *conv = o->in[0]->def;
+    Value *in[MOST];
+    if (conv->n_in > MOST || hd_has(&conv->attrs, A_START) || !is_read_in_parts(s, conv, o)) return NULL;
+    Builder b = hd_builder_before(o);
+    for (int i = 0; i < conv->n_in; i++)
+        in[i] = hd_dtype_is_float(conv->in[i]->type->dtype) ? same_columns(&b, o, conv->in[i]) : conv->in[i];
+    b.loc = conv->loc, b.span = conv->span;
+    s->uses.at[conv->out[0]->id]--;
+    return hd_build(&b, conv->kind, conv->n_in, in, &conv->attrs, NULL)->out[0];
 }
 
 static bool swaps_two_axes(const Op *o) { // [1, 0]
