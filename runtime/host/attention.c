@@ -13,7 +13,7 @@ typedef struct {
     float q[ROWS * MAX_SIZE], k[ROWS * MAX_SIZE], v[ROWS * MAX_SIZE], o[ROWS * MAX_SIZE], sum[ROWS * MAX_SIZE],
         sum2[ROWS * MAX_SIZE], s[ROWS * ROWS], p[ROWS * ROWS], whole[ROWS * ROWS], slope[ROWS * ROWS];
 } AttentionTiles;
-static _Thread_local _Alignas(64) AttentionTiles scratch;
+static AttentionTiles *tiles(void) { return hd_host_scratch(HD_SCRATCH_ATTENTION, sizeof(AttentionTiles)); }
 
 typedef struct { int64_t first, n; } Block;                  // consecutive positions of one sequence
 typedef struct { const float *at; int64_t stride; } Rows; // rows of one head
@@ -99,7 +99,7 @@ static void drop(const HdAttention *t, const int32_t *key, int64_t batch, int64_
 static void forward_block(const HdAttention *t, int64_t batch, int64_t head, Block q, const void *qp, const void *kp,
                           const void *vp, void *op, float *lse, const int32_t *starts, const float *sink,
                           const int32_t *key) {
-    AttentionTiles *x = &scratch;
+    AttentionTiles *x = tiles();
     const int64_t kv = head / (t->heads / t->kv_heads);
     float top[ROWS], total[ROWS];
     for (int64_t i = 0; i < q.n; i++) { top[i] = sink ? sink[head] : -INFINITY; total[i] = sink ? 1 : 0; }
@@ -153,7 +153,7 @@ typedef struct { Rows q, dout; float delta[ROWS]; } Queries; // delta[i]: sum(do
 
 static void load_queries(const Backward *w, int64_t batch, int64_t head, Block q, Queries *out) {
     const HdAttention *t = w->t;
-    AttentionTiles *x = &scratch;
+    AttentionTiles *x = tiles();
     const Rows o = load(t, w->o, t->o_stride, batch, head, q, x->q); // in q's buffer, temporarily
     out->dout = load(t, w->dout, t->o_stride, batch, head, q, x->o);
     for (int64_t i = 0; i < q.n; i++)
@@ -166,7 +166,7 @@ static void load_queries(const Backward *w, int64_t batch, int64_t head, Block q
 static void probabilities(const Backward *w, int64_t batch, int64_t head, Block q, Block k, const Queries *qs, Rows kx,
                           Rows vx) {
     const HdAttention *t = w->t;
-    AttentionTiles *x = &scratch;
+    AttentionTiles *x = tiles();
     const float *lse = w->lse + (batch * t->heads + head) * t->seq + q.first;
     scores(t, of_sequence(t, w->starts, batch), q, k, qs->q, kx, x->p);
     product(false, true, q.n, k.n, t->size, 1, qs->dout, vx, 0, x->s, ROWS);
@@ -191,7 +191,7 @@ static void probabilities(const Backward *w, int64_t batch, int64_t head, Block 
 
 static void query_grad(const Backward *w, int64_t batch, int64_t head, Block q) {
     const HdAttention *t = w->t;
-    AttentionTiles *x = &scratch;
+    AttentionTiles *x = tiles();
     const int64_t kv = head / (t->heads / t->kv_heads);
     const int32_t *starts = of_sequence(t, w->starts, batch);
     Queries qs;
@@ -210,7 +210,7 @@ static void query_grad(const Backward *w, int64_t batch, int64_t head, Block q) 
 
 static void key_grad(const Backward *w, int64_t batch, int64_t kv, Block k) {
     const HdAttention *t = w->t;
-    AttentionTiles *x = &scratch;
+    AttentionTiles *x = tiles();
     const int64_t group = t->heads / t->kv_heads, end = blocks_that_see(t, of_sequence(t, w->starts, batch), k);
     Queries qs;
     memset(x->sum, 0, (size_t)(k.n * t->size) * sizeof(float));

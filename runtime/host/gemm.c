@@ -13,7 +13,7 @@
 enum { TILE_M = 128, TILE_N = 512, TILE_K = 512 };
 
 typedef struct { float a[TILE_M * TILE_K], b[TILE_K * TILE_N], d[TILE_M * TILE_N]; } GemmTiles;
-static _Thread_local _Alignas(64) GemmTiles scratch;
+static GemmTiles *tiles(void) { return hd_host_scratch(HD_SCRATCH_GEMM, sizeof(GemmTiles)); }
 
 typedef struct {
     const HdGemm *g;
@@ -52,16 +52,18 @@ static void run_tile(const Product *p, const Tile *t) {
     const int64_t a0 = t->batch * g->m * g->k, b0 = t->batch * g->k * g->n,
                   d0 = t->batch * g->m * g->n + t->row * g->n + t->col;
     const bool in_place = g->d == HD_F32, whole = g->a == HD_F32 && g->b == HD_F32;
-    float *const d = in_place ? (float *)p->d + d0 : scratch.d;
+    GemmTiles *const x = in_place && whole ? NULL : tiles();
+    float *const d = in_place ? (float *)p->d + d0 : x->d;
     const int64_t d_stride = in_place ? g->n : t->cols, step = whole ? g->k : TILE_K;
+    float *const room_a = x ? x->a : NULL, *const room_b = x ? x->b : NULL;
     float beta = in_place && g->accumulate ? 1.0f : 0.0f;
     for (int64_t k = 0; k < g->k; k += step, beta = 1.0f) {
         const int64_t n = lesser(step, g->k - k);
         int64_t a_stride, b_stride;
-        const float *a = g->ta ? block(g->a, p->a, a0, g->m, k, t->row, n, t->rows, scratch.a, &a_stride)
-                               : block(g->a, p->a, a0, g->k, t->row, k, t->rows, n, scratch.a, &a_stride);
-        const float *b = g->tb ? block(g->b, p->b, b0, g->k, t->col, k, t->cols, n, scratch.b, &b_stride)
-                               : block(g->b, p->b, b0, g->n, k, t->col, n, t->cols, scratch.b, &b_stride);
+        const float *a = g->ta ? block(g->a, p->a, a0, g->m, k, t->row, n, t->rows, room_a, &a_stride)
+                               : block(g->a, p->a, a0, g->k, t->row, k, t->rows, n, room_a, &a_stride);
+        const float *b = g->tb ? block(g->b, p->b, b0, g->k, t->col, k, t->cols, n, room_b, &b_stride)
+                               : block(g->b, p->b, b0, g->n, k, t->col, n, t->cols, room_b, &b_stride);
         hd_host_product(&(HostProduct){g->ta, g->tb, t->rows, t->cols, n, a_stride, b_stride, d_stride}, 1.0f, a, b,
                         beta, d);
     }
@@ -138,7 +140,7 @@ static void columns_of_rows(const HdGemm *g, const float *a, const void *b, int6
     for (; c + 4 <= cols && (g->b == HD_F32 || g->b == HD_BF16); c += 4)
         if (g->b == HD_F32) dots_f32(a, (const float *)b + (col + c) * g->k, g->k, sum + c);
         else dots_bf16(a, (const uint16_t *)b + (col + c) * g->k, g->k, sum + c);
-    for (; c < cols; c++) sum[c] = dot(g->b, a, b, (col + c) * g->k, g->k, scratch.b);
+    for (; c < cols; c++) sum[c] = dot(g->b, a, b, (col + c) * g->k, g->k, tiles()->b);
 }
 
 static void columns_of_columns(const HdGemm *g, const float *a, const void *b, int64_t col, int64_t cols, float *sum) {
@@ -164,7 +166,7 @@ static void run_row(const Product *p) {
         const int64_t col = i * ROW_COLS, cols = lesser(ROW_COLS, g->n - col);
         const float *a = p->a;
         float sum[ROW_COLS], old[ROW_COLS];
-        if (g->a != HD_F32) hd_load_f32(g->a, p->a, 0, g->k, scratch.a), a = scratch.a;
+        if (g->a != HD_F32) hd_load_f32(g->a, p->a, 0, g->k, tiles()->a), a = tiles()->a;
         (g->tb ? columns_of_rows : columns_of_columns)(g, a, p->b, col, cols, sum);
         finish_row(p, sum, 0, col, cols);
         if (g->accumulate) {

@@ -244,7 +244,7 @@ void hd_host_reduce_wide(HdExec *x, int comm, HdDtype dt, bool tree, const void 
     }
     Meeting *m = meet(x, comm, "reduce_scatter", whole, (size_t)part_count * hd_dtypes[dt].bytes);
     if (!m) return;
-    static _Thread_local float sums[MOST_LEVELS * TREE_BLOCK];
+    float *const sums = hd_host_scratch(HD_SCRATCH_SUMS, MOST_LEVELS * TREE_BLOCK * sizeof *sums);
     const int r = number_in(x, comm);
     for (int64_t at = 0; at < part_count; at += TREE_BLOCK) {
         const int64_t n = part_count - at < TREE_BLOCK ? part_count - at : TREE_BLOCK;

@@ -20,7 +20,7 @@ typedef struct { // of a chunk and a head
         m[ROWS * ROWS], dm[ROWS * ROWS], dt[CHUNK], clock[CHUNK], in[CHUNK], out[CHUNK], rows[CHUNK], cols[CHUNK],
         left[CHUNK];
 } SsdTiles;
-static _Thread_local _Alignas(64) SsdTiles scratch;
+static SsdTiles *tiles(void) { return hd_host_scratch(HD_SCRATCH_SSD, sizeof(SsdTiles)); }
 
 typedef struct {
     const HdSsd *t;
@@ -81,7 +81,7 @@ static int64_t start_of(const Ssd *w, const Span *s, int64_t row) { // of the ro
 // dt, clock, in = e and out = f of a head; the result is what is left of the state from one chunk to the next.
 static float clocks(const Ssd *w, const Span *s, int64_t head) {
     const HdSsd *t = w->t;
-    SsdTiles *z = &scratch;
+    SsdTiles *z = tiles();
     const float a = number(t->a_dtype, w->a, head);
     float now = 0;
     for (int64_t i = 0; i < s->n; i++) {
@@ -95,8 +95,8 @@ static float clocks(const Ssd *w, const Span *s, int64_t head) {
 }
 
 // L of rows i and columns j from `from` and `to` on.
-static float decay(const Ssd *w, const Span *s, int64_t i, int64_t j) {
-    return j <= i && j >= start_of(w, s, i) ? hd_exp(scratch.clock[i] - scratch.clock[j]) : 0;
+static float decay(const Ssd *w, const Span *s, const float *clock, int64_t i, int64_t j) {
+    return j <= i && j >= start_of(w, s, i) ? hd_exp(clock[i] - clock[j]) : 0;
 }
 
 static void scale_rows(float *x, int64_t n, int64_t size, const float *by, const float *also) {
@@ -107,7 +107,7 @@ static void scale_rows(float *x, int64_t n, int64_t size, const float *by, const
 // The states that come into the chunks of a head; backward too.
 static void states_of(const Ssd *w, int64_t batch, int64_t head) {
     const HdSsd *t = w->t;
-    SsdTiles *z = &scratch;
+    SsdTiles *z = tiles();
     const int64_t size = t->size * t->state;
     for (int64_t k = 0; k < chunks_of(t); k++) {
         const Span s = span_of(t, batch, k);
@@ -129,7 +129,7 @@ static void states_of(const Ssd *w, int64_t batch, int64_t head) {
 // The gradients of the states that leave the chunks of a head.
 static void dstates_of(const Ssd *w, int64_t batch, int64_t head) {
     const HdSsd *t = w->t;
-    SsdTiles *z = &scratch;
+    SsdTiles *z = tiles();
     const int64_t size = t->size * t->state;
     for (int64_t k = chunks_of(t); k-- > 0;) {
         const Span s = span_of(t, batch, k);
@@ -151,14 +151,15 @@ static void dstates_of(const Ssd *w, int64_t batch, int64_t head) {
 // scores = c_i b_j' of tile i, j, dense.
 static void score(const Ssd *w, const Span *s, int64_t group, int64_t i, int64_t j, float *to) {
     const int64_t m = lesser(ROWS, s->n - i), n = lesser(ROWS, s->n - j);
-    load_b(w, w->c, s, i, m, group, scratch.c);
-    load_b(w, w->b, s, j, n, group, scratch.b);
-    product(false, true, m, n, w->t->state, scratch.c, scratch.b, 0, to);
+    SsdTiles *z = tiles();
+    load_b(w, w->c, s, i, m, group, z->c);
+    load_b(w, w->b, s, j, n, group, z->b);
+    product(false, true, m, n, w->t->state, z->c, z->b, 0, to);
 }
 
 static void forward_rows(const Ssd *w, const Span *s, int64_t head, int64_t i) {
     const HdSsd *t = w->t;
-    SsdTiles *z = &scratch;
+    SsdTiles *z = tiles();
     const int64_t m = lesser(ROWS, s->n - i), group = group_of(t, head);
     load_b(w, w->c, s, i, m, group, z->c);
     product(false, true, m, t->size, t->state, z->c, state_of(w, w->states, s, head), 0, z->sum);
@@ -167,7 +168,7 @@ static void forward_rows(const Ssd *w, const Span *s, int64_t head, int64_t i) {
         const int64_t n = lesser(ROWS, s->n - j);
         score(w, s, group, i, j, z->m);
         for (int64_t r = 0; r < m; r++)
-            for (int64_t c = 0; c < n; c++) z->m[r * n + c] *= decay(w, s, i + r, j + c) * z->dt[j + c];
+            for (int64_t c = 0; c < n; c++) z->m[r * n + c] *= decay(w, s, z->clock, i + r, j + c) * z->dt[j + c];
         load_x(w, w->x, s, j, n, head, z->x);
         product(false, false, m, t->size, n, z->m, z->x, 1, z->sum);
     }
@@ -201,13 +202,13 @@ void hd_host_ssd(const HdSsd *t, const void *x, const void *dt, const void *a, c
 // Of tile i, j and a head: dm = dM, m = M / dt; adds to rows and columns of dM M, to dG and to V.
 static void pair(const Ssd *w, const Span *s, int64_t i, int64_t j, float *scores, float *dscores) {
     const HdSsd *t = w->t;
-    SsdTiles *z = &scratch;
+    SsdTiles *z = tiles();
     const int64_t m = lesser(ROWS, s->n - i), n = lesser(ROWS, s->n - j);
     product(false, true, m, n, t->size, z->dy, z->x, 0, z->dm);
     for (int64_t r = 0; r < m; r++)
         for (int64_t c = 0; c < n; c++) {
             const int64_t at = (i + r) * t->chunk + j + c;
-            const float l = decay(w, s, i + r, j + c), gl = scores[at] * l, dm = z->dm[r * n + c];
+            const float l = decay(w, s, z->clock, i + r, j + c), gl = scores[at] * l, dm = z->dm[r * n + c];
             z->m[r * n + c] = gl;
             z->rows[i + r] += dm * gl * z->dt[j + c];
             z->cols[j + c] += dm * gl;
@@ -219,7 +220,7 @@ static void pair(const Ssd *w, const Span *s, int64_t i, int64_t j, float *score
 // dx, db and what x has to do with the state that leaves, of the tile of rows j. The result is its part of dd.
 static float columns(const Ssd *w, const Span *s, int64_t head, int64_t j, float *scores, float *dscores) {
     const HdSsd *t = w->t;
-    SsdTiles *z = &scratch;
+    SsdTiles *z = tiles();
     const int64_t n = lesser(ROWS, s->n - j), group = group_of(t, head);
     const float *grad = state_of(w, w->dstates, s, head), d = w->d ? number(t->d_dtype, w->d, head) : 0;
     float kept = 0, *sum_b = w->sum_b;
@@ -250,7 +251,7 @@ static float columns(const Ssd *w, const Span *s, int64_t head, int64_t j, float
 // dc, and what y reads of the state that came in, of the tile of rows i.
 static void rows_in(const Ssd *w, const Span *s, int64_t head, int64_t i) {
     const HdSsd *t = w->t;
-    SsdTiles *z = &scratch;
+    SsdTiles *z = tiles();
     const int64_t m = lesser(ROWS, s->n - i), group = group_of(t, head);
     load_x(w, w->dy, s, i, m, head, z->dy);
     load_b(w, w->c, s, i, m, group, z->c);
@@ -267,7 +268,7 @@ static void rows_in(const Ssd *w, const Span *s, int64_t head, int64_t i) {
 // ddt of a chunk, and its part of da.
 static float times(const Ssd *w, const Span *s, int64_t head, float keep) {
     const HdSsd *t = w->t;
-    SsdTiles *z = &scratch;
+    SsdTiles *z = tiles();
     const float a = number(t->a_dtype, w->a, head);
     const int64_t size = t->size * t->state;
     float da = 0, now = keep * hd_row_dot(state_of(w, w->states, s, head), state_of(w, w->dstates, s, head), size);
@@ -284,7 +285,7 @@ static float times(const Ssd *w, const Span *s, int64_t head, float keep) {
 // The shares of a chunk's scores in db and dc, and all of both to their places.
 static void finish(const Ssd *w, const Span *s, int64_t group, const float *dscores) {
     const HdSsd *t = w->t;
-    SsdTiles *z = &scratch;
+    SsdTiles *z = tiles();
     for (int64_t i = 0; i < s->n; i++) {
         const int64_t at = ((s->first + i) * t->groups + group) * t->state;
         float *db = w->sum_b + at, *dc = w->sum_c + at;
@@ -304,7 +305,7 @@ static void finish(const Ssd *w, const Span *s, int64_t group, const float *dsco
 
 static void backward_group(const Ssd *w, const Span *s, int64_t group) {
     const HdSsd *t = w->t;
-    SsdTiles *z = &scratch;
+    SsdTiles *z = tiles();
     float *scores = scores_of(w, w->scores, s, group), *dscores = scores_of(w, w->dscores, s, group);
     const int64_t each = t->heads / t->groups;
     for (int64_t i = 0; i < s->n; i++) {
