@@ -59,23 +59,21 @@ static bool collect(HdExec *x, const HdParam *q, HdRole role, int64_t first, int
 // weights. The pieces are sent to the end all the same, so that no rank waits for ever.
 static bool stream(HdExec *x, HdRole role, HdPieceFn *fn, void *data) {
     const HdProgram *p = x->program;
-    float *v = malloc(2 * sizeof *v * HD_PIECE);
-    bool ok = v != NULL;
-    if (!ok) {
-        hd_fail("out of memory");
-        x->world->fail(x->world, hd_failure());
-    }
-    for (int k = 0; v && k < p->n_params; k++)
+    HdPieceRoom room = {0}; // of a piece and of one that is received
+    bool ok = true;
+    for (int k = 0; k < p->n_params; k++)
         for (int64_t at = 0, count = hd_whole(p, &p->params[k]).count; at < count; at += HD_PIECE) {
             const int64_t left = count - at, n = left < HD_PIECE ? left : HD_PIECE;
             const HdParam *q = &p->params[k];
-            if (!collect(x, q, hd_saves(p, q, (int)role) ? role : HD_MASTER, at, n, v, v + HD_PIECE)) {
-                free(v);
+            const bool here = hd_piece_room(&room, 2 * n);
+            if (!here) x->world->fail(x->world, hd_failure());
+            if (!here || !collect(x, q, hd_saves(p, q, (int)role) ? role : HD_MASTER, at, n, room.v, room.v + n)) {
+                free(room.v);
                 return false;
             }
-            ok = ok && (x->world->rank != 0 || fn(x, k, at, n, v, data));
+            ok = ok && (x->world->rank != 0 || fn(x, k, at, n, room.v, data));
         }
-    free(v);
+    free(room.v);
     return ok;
 }
 

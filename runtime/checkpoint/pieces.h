@@ -55,12 +55,17 @@ int64_t hd_place(const HdExec *x, const HdParam *q, HdRole role, int64_t element
 bool hd_read_values(HdExec *x, const HdParam *q, HdRole role, int64_t first, int64_t n, void *v);
 bool hd_read_floats(HdExec *x, const HdParam *q, HdRole role, int64_t first, int64_t n, float *v);
 
+// Room for a piece, which grows with the largest so far: that of HD_PIECE would be much of a small program's memory.
+// False: hd_fail was called.
+typedef struct { float *v; int64_t n; } HdPieceRoom; // {0}: none; free(v)
+bool hd_piece_room(HdPieceRoom *r, int64_t n);
+
 // The part that this rank has of `role` of parameter k; of HD_COMPUTE: any of master, compute and next.
 HdSpan hd_piece_span(const HdExec *x, HdRole role, int k);
 // Calls fn for the elements of every parameter in hd_piece_span, in canonical order; then, unless the role is
 // HD_COMPUTE, for those of states of lines.
 int hd_piece_params(const HdProgram *p, HdRole role); // how many there are
-typedef bool HdPieceFn(HdExec *x, int k, int64_t first, int64_t n, float *v, void *data); // v: room for HD_PIECE
+typedef bool HdPieceFn(HdExec *x, int k, int64_t first, int64_t n, float *v, void *data); // v: room for n
 bool hd_each_piece(HdExec *x, HdRole role, HdPieceFn *fn, void *data);
 // The same on several threads at once, in any order. The failure is that of the first piece that has one.
 bool hd_spread_pieces(HdExec *x, HdRole role, HdPieceFn *fn, void *data);

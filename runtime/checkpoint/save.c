@@ -156,18 +156,18 @@ static bool save_whole(HdExec *x, const char *path, const HdLock *lock, const Pr
 
 static bool put_shard(HdExec *x, StWriter *w, int shard) { // in the order in which it is declared
     const HdProgram *p = x->program;
-    float *v = malloc(sizeof *v * HD_PIECE);
-    if (!v) hd_fail("out of memory");
-    bool ok = v != NULL;
+    HdPieceRoom room = {0};
+    bool ok = true;
     for (int r = 0; r < hd_saved_roles(p); r++)
         for (int k = 0; k < hd_saved_params(p); k++) {
             const HdSpan s = hd_written_span(p, &p->params[k], shard);
             if (!hd_saves(p, &p->params[k], r)) continue;
-            for (int64_t at = 0; ok && at < s.count; at += HD_PIECE)
-                ok = save_piece(x, k, s.first + at, s.count - at < HD_PIECE ? s.count - at : HD_PIECE, v,
-                                &(Whole){w, (HdRole)r});
+            for (int64_t at = 0; ok && at < s.count; at += HD_PIECE) {
+                const int64_t m = s.count - at < HD_PIECE ? s.count - at : HD_PIECE;
+                ok = hd_piece_room(&room, m) && save_piece(x, k, s.first + at, m, room.v, &(Whole){w, (HdRole)r});
+            }
         }
-    free(v);
+    free(room.v);
     return ok;
 }
 

@@ -50,12 +50,11 @@ static void keep_failure(Spread *s, int64_t number) {
 static void *work(void *arg) {
     Spread *s = arg;
     Piece p;
-    float *v = NULL;
+    HdPieceRoom room = {0};
     while (next(s, &p)) {
-        if (!v && !(v = malloc(sizeof *v * HD_PIECE))) hd_fail("out of memory");
-        if (!v || !s->fn(s->x, p.k, p.first, p.n, v, s->data)) keep_failure(s, p.number);
+        if (!hd_piece_room(&room, p.n) || !s->fn(s->x, p.k, p.first, p.n, room.v, s->data)) keep_failure(s, p.number);
     }
-    free(v);
+    free(room.v);
     return NULL;
 }
 

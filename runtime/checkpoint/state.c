@@ -98,20 +98,27 @@ HdSpan hd_piece_span(const HdExec *x, HdRole role, int k) {
 
 int hd_piece_params(const HdProgram *p, HdRole role) { return role == HD_COMPUTE ? p->n_params : hd_saved_params(p); }
 
+bool hd_piece_room(HdPieceRoom *r, int64_t n) {
+    if (n <= r->n) return true;
+    free(r->v);
+    r->v = malloc((size_t)n * sizeof *r->v);
+    r->n = r->v ? n : 0;
+    return r->v || hd_fail("out of memory");
+}
+
 bool hd_each_piece(HdExec *x, HdRole role, HdPieceFn *fn, void *data) {
     const HdProgram *p = x->program;
-    float *v = malloc(sizeof *v * HD_PIECE);
-    bool ok = v != NULL;
-    if (!ok) hd_fail("out of memory");
+    HdPieceRoom room = {0};
+    bool ok = true;
     const int n = hd_piece_params(p, role);
     for (int k = 0; ok && k < n; k++) {
         const HdSpan s = hd_piece_span(x, role, k);
         for (int64_t at = 0; ok && at < s.count; at += HD_PIECE) {
-            const int64_t left = s.count - at;
-            ok = fn(x, k, s.first + at, left < HD_PIECE ? left : HD_PIECE, v, data);
+            const int64_t left = s.count - at, m = left < HD_PIECE ? left : HD_PIECE;
+            ok = hd_piece_room(&room, m) && fn(x, k, s.first + at, m, room.v, data);
         }
     }
-    free(v);
+    free(room.v);
     return ok;
 }
 

@@ -1,6 +1,7 @@
 // Tiles that a thread keeps from one call to the next. Thread-local arrays in their place would be zeroed, two and a
 // half megabytes of them, whenever any thread starts.
 #include "runtime/host/scratch.h"
+#include "runtime/text.h"
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +24,7 @@ void *hd_host_scratch(HdScratch user, size_t bytes) {
     pthread_once(&once, begin);
     mine[user] = aligned_alloc(LINE, (bytes + LINE - 1) / LINE * LINE);
     if (!mine[user] || pthread_setspecific(key, mine)) {
-        fprintf(stderr, "heddle: error: no memory for the %zu bytes in which a thread computes\n", bytes);
+        hd_say(stderr, "error: no memory for the %zu bytes in which a thread computes\n", bytes);
         abort();
     }
     return mine[user];

@@ -8,7 +8,7 @@
 
 // dst += src, rounded to dt: of a sum over ranks
 void hd_host_add(HdDtype dt, const void *src, void *dst, int64_t index, int64_t n);
-// So many bytes that the calling thread keeps, aligned for vectors; not zeroed. Each user always asks for the same size.
+// Bytes that the calling thread keeps, aligned for vectors; not zeroed. Each user always asks for the same size.
 // Without memory the program ends.
 typedef enum { HD_SCRATCH_GEMM, HD_SCRATCH_ATTENTION, HD_SCRATCH_SSD, HD_SCRATCH_SUMS, HD_SCRATCHES } HdScratch;
 void *hd_host_scratch(HdScratch user, size_t bytes);
