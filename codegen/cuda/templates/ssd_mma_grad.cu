@@ -79,7 +79,7 @@ __device__ __forceinline__ void pass_on(unsigned char *space, const bf16 *x, con
 } // namespace SC_SPACE
 
 // Grid 2 * SC_BATCH * SC_HEADS, 128 threads. Dynamic shared bytes: 2 * (B_TILE + X_TILE + 1024).
-extern "C" __global__ void __launch_bounds__(128, 4)
+extern "C" __global__ void __launch_bounds__(128, 3)
     SC_STATES(const bf16 *dy, const bf16 *x, const bf16 *b, const bf16 *c, const int *starts, float *w) {
     enter();
     using namespace SC_SPACE;
