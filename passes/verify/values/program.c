@@ -16,7 +16,7 @@
 #include "passes/analysis/places.h"
 #include "ir/optimizer.h"
 #include "passes/settings.h"
-#include "passes/verify/values/term_walk.h"
+#include "passes/verify/values/said.h"
 
 enum { RULES = 4 }; // goes up when a rule or the form of a hash changes: older texts cannot be compared then
 
@@ -28,116 +28,13 @@ Symbol *hd_program(const Module *m) {
 
 static const char *hash_of(const Symbol *s, AttrId id) { return hd_word(&s->attrs, id, ""); }
 
-// --- hashes
-
-static const char *text_of(const TermWalk *w, Recipe *r) { return hd_term_hash_text(w->t.a, hd_recipe_hash(r)); }
-
-// Half of the hash of a product: enough to find a place by.
-static const char *short_text(const TermWalk *w, const Term *x) {
-    return hd_term_hash_text(w->t.a, x->hash) + 16;
-}
-
-// Of the weights and states that the optimizer's kernel gives; its arguments count by name and place.
-static const char *update_of(const TermWalk *walk, const Func *k) {
-    const Op *ret = hd_return(k);
-    TermWalk of = *walk, *w = &of;
-    Recipe r;
-    r.n = 0;
-    hd_term_func(w, k);
-    hd_recipe_int(&r, k->n_args);
-    for (int i = 0; i < ret->n_in; i++) {
-        const Term *x = w->terms[ret->in[i]->id];
-        hd_recipe_put(&r, &x->hash, sizeof x->hash);
-    }
-    return text_of(w, &r);
-}
-
-// A buffer's has what its kernel computes, and so has a parameter's whose group has an optimizer.
-static const char *declaration(const TermWalk *w, const Symbol *p) {
-    static const AttrId said[] = {A_INIT, A_STD, A_DECAY, A_FROZEN, A_LR_SCALE, A_WEIGHT_DECAY, A_LOGGED, A_INDEX};
-    Recipe r;
-    r.n = 0;
-    hd_recipe_text(&r, p->name);
-    hd_recipe_type(&r, hd_term_whole_type(w, p));
-    for (size_t i = 0; i < sizeof said / sizeof *said; i++)
-        if (hd_has(&p->attrs, said[i])) hd_recipe_attr(&r, hd_attr(&p->attrs, said[i]));
-    const AttrId by = hd_has(&p->attrs, A_KERNEL) ? A_KERNEL : A_UPDATED_BY;
-    const Func *rule = hd_has(&p->attrs, by) ? hd_func_find(w->m, hd_word(&p->attrs, by, "")) : NULL;
-    if (rule) hd_recipe_text(&r, update_of(w, rule));
-    return text_of(w, &r);
-}
-
-static const char *settings(const TermWalk *w) {
-    static const AttrId of_model[] = {A_SEQ, A_VOCAB, A_BOUNDS, A_IGNORED};
-    const Attrs *train = hd_settings(w->m, "train"), *model = hd_settings(w->m, "model");
-    Recipe r;
-    r.n = 0;
-    for (int i = 0; i < train->n; i++) hd_recipe_attr(&r, &train->at[i]);
-    for (int i = 0; i < (int)(sizeof of_model / sizeof *of_model); i++)
-        if (hd_has(model, of_model[i])) hd_recipe_attr(&r, hd_attr(model, of_model[i]));
-    return text_of(w, &r);
-}
-
-// Of what the parameters say: no hash of theirs is missing, and none is one of another model.
-static const char *said_of_parameters(const TermWalk *w) {
-    Recipe r;
-    r.n = 0;
-    hd_recipe_int(&r, w->n_params);
-    for (int i = 0; i < w->n_params; i++) {
-        hd_recipe_text(&r, hash_of(w->params[i], A_DECLARED));
-        hd_recipe_text(&r, hash_of(w->params[i], A_CONTRIBUTED));
-    }
-    return text_of(w, &r);
-}
-
-// `swapped`: the second contribution before the first.
-static const char *contributions(const TermWalk *w, const Gifts *g, bool swapped) {
-    Recipe r;
-    r.n = 0;
-    hd_recipe_int(&r, g->n);
-    for (int i = 0; i < g->n; i++) {
-        const Term *x = g->at[swapped && i < 2 ? 1 - i : i].term;
-        hd_recipe_put(&r, &x->hash, sizeof x->hash);
-    }
-    return text_of(w, &r);
-}
-
 // --- the tensor stage
-
-static const Term *product_with(const TermWalk *w, const Term *x, double factor) {
-    const Terms *t = &w->t;
-    Attrs as = {0};
-    hd_set_float(t->cx, &as, A_VALUE, factor);
-    const Type *scalar = hd_type(t->cx, x->type->dtype, 0, NULL);
-    return hd_term_commuting(t, OP_MUL, x->type, x, hd_term_plain(t, OP_CONST, 0, scalar, &as, 0, NULL));
-}
 
 // The loss of a micro-batch, or a further result, adds its share to that of the step.
 static const char *kept_number(const TermWalk *w, int number, int64_t micro) {
     const Term *x = w->terms[hd_return(w->f)->in[number]->id];
-    if (micro > 1) x = product_with(w, x, 1.0 / (double)micro);
+    if (micro > 1) x = hd_said_product(w, x, 1.0 / (double)micro);
     return hd_term_hash_text(w->t.a, hd_term_stored(&w->t, x, TY_F32)->hash);
-}
-
-static const char *returned_logits(const TermWalk *w) {
-    const Op *ret = hd_return(w->f);
-    return ret->n_in == 1 ? hd_term_hash_text(w->t.a, hd_term_stored(&w->t, w->terms[ret->in[0]->id], TY_F32)->hash)
-                          : "";
-}
-
-// Of a function that a program runs by name: its name, the bounds of its arguments, what it returns.
-static const char *returned_by(const TermWalk *w) {
-    static const AttrId said[] = {A_BOUNDS, A_IGNORED};
-    const Op *ret = hd_return(w->f);
-    Recipe r;
-    r.n = 0;
-    hd_recipe_text(&r, w->f->name);
-    for (size_t i = 0; i < sizeof said / sizeof *said; i++)
-        if (hd_has(&w->f->attrs, said[i])) hd_recipe_attr(&r, hd_attr(&w->f->attrs, said[i]));
-    if (ret->n_in != 1) return "";
-    const Term *x = hd_term_stored(&w->t, w->terms[ret->in[0]->id], TY_F32);
-    hd_recipe_put(&r, &x->hash, sizeof x->hash);
-    return text_of(w, &r);
 }
 
 static bool gives_loss(const Func *f) {
@@ -165,10 +62,10 @@ static const char *layer_of(const TermWalk *w, const Layers *layers, int product
 static void declare_parameters(Module *m, const TermWalk *w) {
     for (Symbol *s = m->symbols; s; s = s->next) {
         if (s->kind != SYM_PARAM) continue;
-        hd_set_word(m->cx, &s->attrs, A_CONTRIBUTED, contributions(w, &w->gradients[w->number[s->id]], false));
+        hd_set_word(m->cx, &s->attrs, A_CONTRIBUTED, hd_said_contributions(w, &w->gradients[w->number[s->id]], false));
     }
     for (Symbol *s = m->symbols; s; s = s->next)
-        if (s->kind == SYM_PARAM) hd_set_word(m->cx, &s->attrs, A_DECLARED, declaration(w, s));
+        if (s->kind == SYM_PARAM) hd_set_word(m->cx, &s->attrs, A_DECLARED, hd_said_declaration(w, s));
 }
 
 // A line for the products of each layer.
@@ -181,7 +78,7 @@ static void declare_products(Module *m, const TermWalk *w, Arena *scratch) {
         const char *of = layer[i];
         int found = 0;
         for (int k = i; of && k < n; k++)
-            if (layer[k] == of) layer[k] = NULL, list[found++] = short_text(w, w->products.at[k].term);
+            if (layer[k] == of) layer[k] = NULL, list[found++] = hd_said_short(w, w->products.at[k].term);
         if (!of) continue;
         Symbol *s = named_program(m, *of ? hd_sprintf(scratch, "program.%s", of) : "program.root");
         hd_set_words(m->cx, &s->attrs, A_PRODUCTS, found, list);
@@ -203,19 +100,19 @@ void hd_program_declare(Module *m, Arena *scratch) {
     if (logits) {
         hd_renumber(logits);
         hd_term_func(&w, logits);
-        hd_set_word(m->cx, &as, A_LOGITS, returned_logits(&w));
+        hd_set_word(m->cx, &as, A_LOGITS, hd_said_logits(&w));
     }
     if (decode) {
         hd_renumber(decode);
         hd_term_func(&w, decode);
-        hd_set_word(m->cx, &as, A_DECODE, returned_logits(&w));
+        hd_set_word(m->cx, &as, A_DECODE, hd_said_logits(&w));
     }
     VEC(const char *) calls = {0};
     for (Func *g = m->funcs; g; g = g->next) {
         if (hd_kind(&g->attrs) != KIND_CALL) continue;
         hd_renumber(g);
         hd_term_func(&w, g);
-        hd_push(scratch, &calls, returned_by(&w));
+        hd_push(scratch, &calls, hd_said_call(&w));
     }
     if (calls.n) hd_set_words(m->cx, &as, A_FUNCTIONS, calls.n, calls.at);
     for (int i = 1; i >= 0; i--) { // the micro-batch last, for its gradients
@@ -227,12 +124,12 @@ void hd_program_declare(Module *m, Arena *scratch) {
     }
     const Func *optimizer = hd_optimizer(m);
     hd_set_int(m->cx, &as, A_RULES, RULES);
-    hd_set_word(m->cx, &as, A_SETTINGS, settings(&w));
+    hd_set_word(m->cx, &as, A_SETTINGS, hd_said_settings(&w));
     hd_set_words(m->cx, &as, A_LOSSES, f[1] ? 2 * n : n, losses);
     if (n > 1) hd_set_attr(m->cx, &as, hd_attr(&hd_return(f[0])->attrs, A_NAMES));
     declare_parameters(m, &w);
-    hd_set_word(m->cx, &as, A_PARAMETERS, said_of_parameters(&w));
-    if (optimizer && !hd_optimizer_wrong(optimizer)) hd_set_word(m->cx, &as, A_UPDATE, update_of(&w, optimizer));
+    hd_set_word(m->cx, &as, A_PARAMETERS, hd_said_parameters(&w));
+    if (optimizer && !hd_optimizer_wrong(optimizer)) hd_set_word(m->cx, &as, A_UPDATE, hd_said_update(&w, optimizer));
     Symbol *s = hd_program(m);
     if (!s) s = hd_symbol_add(m, SYM_PROGRAM, hd_free_name(m, "program"), NULL);
     s->attrs = as;
@@ -272,7 +169,7 @@ static const Op *first_other_product(const Compare *x) {
     for (const Symbol *s = x->c->m->symbols; s; s = s->next)
         any |= s->kind == SYM_PROGRAM && hd_has(&s->attrs, A_PRODUCTS);
     for (int i = 0; any && i < x->w.products.n; i++)
-        if (!is_said_product(x, short_text(&x->w, x->w.products.at[i].term))) return x->w.products.at[i].by;
+        if (!is_said_product(x, hd_said_short(&x->w, x->w.products.at[i].term))) return x->w.products.at[i].by;
     return NULL;
 }
 
@@ -310,17 +207,17 @@ static void compare_declarations(Compare *x) {
     const TermWalk *w = &x->w;
     const int before = x->c->found.n;
     for (int i = 0; i < w->n_params; i++)
-        if (strcmp(declaration(w, w->params[i]), hash_of(w->params[i], A_DECLARED)) != 0)
+        if (strcmp(hd_said_declaration(w, w->params[i]), hash_of(w->params[i], A_DECLARED)) != 0)
             other_program(x, NULL, w->params[i]->span,
                           hd_sprintf(x->c->a, "parameter @%s has another name, type, index, initial value or decay",
                                      w->params[i]->name),
                           false);
-    if (x->c->found.n == before && strcmp(said_of_parameters(w), hash_of(x->is, A_PARAMETERS)) != 0)
+    if (x->c->found.n == before && strcmp(hd_said_parameters(w), hash_of(x->is, A_PARAMETERS)) != 0)
         other_program(x, NULL, x->is->span,
                       hd_sprintf(x->c->a, "the parameters of @%s are others, or say another `contributed`",
                                  x->is->name), false);
     const Symbol *train = hd_symbol_find(x->c->m, "train");
-    if (strcmp(settings(w), hash_of(x->is, A_SETTINGS)) != 0)
+    if (strcmp(hd_said_settings(w), hash_of(x->is, A_SETTINGS)) != 0)
         other_program(x, NULL, train ? train->span : x->is->span,
                       "config @train, or seq or vocab of config @model, is another one", false);
 }
@@ -347,7 +244,7 @@ static bool compare_number(Compare *x, int number, const char *said) {
         sum = hd_term_reshape(t, sum, scalar);
         if (!strcmp(hd_word(hd_settings(x->c->m, "train"), A_REDUCTION, ""), "tree"))
             sum = hd_term_plain(t, OP_TREE_SUM, 0, scalar, &(Attrs){0}, 1, &losses);
-        const Term *mean = hd_term_stored(t, product_with(&x->w, sum, 1.0 / (double)x->ranks), TY_F32);
+        const Term *mean = hd_term_stored(t, hd_said_product(&x->w, sum, 1.0 / (double)x->ranks), TY_F32);
         if (n == 2 && hd_term_same(mean->hash, kept->at[i].term->hash)) continue;
         other_program(x, kept->at[i].by, kept->at[i].by->span,
                       hd_sprintf(x->c->a, "keeps something else than the mean %s of all ranks", what), false);
@@ -374,8 +271,9 @@ static bool compare_losses(Compare *x, bool eval) {
 static bool same_gradient(const Compare *x, int param) {
     const Gifts *g = &x->w.gradients[param];
     const char *said = hash_of(x->w.params[param], A_CONTRIBUTED);
-    return !strcmp(contributions(&x->w, g, false), said) ||
-           (g->n > 1 && !hd_has(&g->at[0].by->attrs, A_ACCUMULATE) && !strcmp(contributions(&x->w, g, true), said));
+    return !strcmp(hd_said_contributions(&x->w, g, false), said) ||
+           (g->n > 1 && !hd_has(&g->at[0].by->attrs, A_ACCUMULATE) &&
+            !strcmp(hd_said_contributions(&x->w, g, true), said));
 }
 
 static const Op *last_of(const Gifts *g) { return g->n ? g->at[g->n - 1].by : NULL; }
@@ -402,14 +300,14 @@ static void compare_gradients(Compare *x) {
 // Facts about products are of a batch: they find no place in a function of one sequence.
 static void compare_logits(Compare *x, AttrId of) {
     const Op *ret = hd_return(x->w.f);
-    if (strcmp(returned_logits(&x->w), hash_of(x->is, of)) || ret->in[0]->type->dtype != TY_F32)
+    if (strcmp(hd_said_logits(&x->w), hash_of(x->is, of)) || ret->in[0]->type->dtype != TY_F32)
         other_program(x, ret, ret->span, "returns other logits than the model's", true);
 }
 
 static void compare_call(Compare *x) {
     const Op *ret = hd_return(x->w.f);
     const Attr *said = hd_attr(&x->is->attrs, A_FUNCTIONS);
-    const char *is = returned_by(&x->w);
+    const char *is = hd_said_call(&x->w);
     bool same = false;
     for (int i = 0; said && i < said->n; i++) same |= !strcmp(said->strs[i], is);
     if (!same || ret->in[0]->type->dtype != TY_F32)
@@ -448,7 +346,7 @@ static void compare_updates(Compare *x) {
         hd_plan_enter(x->c, f);
         for (const Op *o = f->first; o; o = o->next)
             if (o->kind == OP_UPDATE && !is_declared(x->c, o) &&
-                strcmp(update_of(&x->w, hd_update_kernel(o)), hash_of(x->is, A_UPDATE)) != 0)
+                strcmp(hd_said_update(&x->w, hd_update_kernel(o)), hash_of(x->is, A_UPDATE)) != 0)
                 hd_plan_wrong(x->c, o, o->span,
                               "kernel @%s is another optimizer than the model's: the plan computes another program "
                               "(--allow-other-program accepts it)", hd_update_kernel(o)->name);
@@ -507,7 +405,7 @@ static bool is_share(const Compare *x) {
     const int64_t n = hd_int(hd_settings(x->c->m, "train"), A_MICRO, 1);
     const Term *whole = x->loss[1];
     if (!x->loss[0] || !whole) return false;
-    if (n > 1) whole = hd_term_stored(&x->w.t, product_with(&x->w, whole, 1.0 / (double)n), TY_F32);
+    if (n > 1) whole = hd_term_stored(&x->w.t, hd_said_product(&x->w, whole, 1.0 / (double)n), TY_F32);
     return hd_term_same(x->loss[0]->hash, whole->hash);
 }
 
