@@ -19,7 +19,7 @@ const char *hd_emit_lined(Emit *e, const Op *o, const char *more) {
     int64_t of[HD_MAX_MEANS], to[HD_MAX_MEANS], kept[HD_MAX_STATES];
     hd_optimizer_per(k, per);
     for (const Op *p = k->first; p; p = p->next)
-        if (p->kind == OP_LINE_MEAN) of[n] = per[p->in[0]->id], to[n] = per[p->out[0]->id], n++;
+        if (hd_op_is(p, TRAIT_AVERAGES)) of[n] = per[p->in[0]->id], to[n] = per[p->out[0]->id], n++;
     for (int i = 0; i < states; i++) kept[i] = hd_state_per(k, i);
     Out t = hd_out(e->a);
     hd_printf(&t, "&(const HdLines){.split = %u, .n = %d, .n_states = %d, .n_means = %d, .list = (const HdLined[]){",

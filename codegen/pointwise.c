@@ -90,7 +90,7 @@ static Out statements(Emit *e, const Func *k, const Op *end, const char *indent,
         hd_printf(&o, "%sconst float s%d = %s%d%s;\n", indent, i - OPT_STATE, before, i - OPT_STATE, after);
     int mean = 0;
     for (const Op *p = k->first; p != end; p = p->next) {
-        if (p->kind == OP_LINE_MEAN) {
+        if (hd_op_is(p, TRAIT_AVERAGES)) {
             hd_printf(&o, "%sconst float v%d = mean%d;\n", indent, p->out[0]->id, mean++);
             continue;
         }
@@ -116,7 +116,7 @@ const char *hd_emit_direction(Emit *e, const Func *k, const char *indent, const 
 
 static const Op *mean_number(const Func *k, int number) { // NULL: there are fewer
     for (const Op *o = k->first; o; o = o->next)
-        if (o->kind == OP_LINE_MEAN && !number--) return o;
+        if (hd_op_is(o, TRAIT_AVERAGES) && !number--) return o;
     return NULL;
 }
 

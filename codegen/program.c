@@ -371,7 +371,7 @@ static unsigned computing(Emit *e) {
     unsigned bits = 0;
     for (const Func *f = e->m->funcs; f; f = f->next)
         for (const Op *o = f->is_kernel ? NULL : f->first; o; o = o->next)
-            if (o->kind == OP_GEMM || hd_op_is(o, TRAIT_LAUNCH) || o->kind == OP_SQUARE_SUMS)
+            if (o->kind == OP_GEMM || hd_op_is(o, TRAIT_LAUNCH | TRAIT_SQUARES))
                 bits |= 1u << hd_emit_stream(e, o);
     return bits & ~1u;
 }

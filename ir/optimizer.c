@@ -37,7 +37,7 @@ int hd_state_per(const Func *k, int state) {
 
 bool hd_has_lines(const Func *k) {
     for (const Op *o = k ? k->first : NULL; o; o = o->next)
-        if (o->kind == OP_LINE_MEAN) return true;
+        if (hd_op_is(o, TRAIT_AVERAGES)) return true;
     return k && hd_has(&k->attrs, A_PER);
 }
 
@@ -55,7 +55,7 @@ void hd_optimizer_per(const Func *k, int *per) {
     for (const Op *o = k->first; o; o = o->next) {
         int of = o->kind == OP_ORTHOGONALIZE ? PER_ELEMENT : PER_WHOLE;
         for (int i = 0; i < o->n_in; i++) of |= per[o->in[i]->id];
-        if (o->kind == OP_LINE_MEAN) of &= hd_per(hd_word(&o->attrs, A_ALONG, ""));
+        if (hd_op_is(o, TRAIT_AVERAGES)) of &= hd_per(hd_word(&o->attrs, A_ALONG, ""));
         for (int i = 0; i < o->n_out; i++) per[o->out[i]->id] = of;
     }
 }
@@ -135,7 +135,7 @@ LineSpace hd_line_space(const Op *o) {
         if (x.list[i].cols > most.cols) most.cols = x.list[i].cols;
     }
     for (const Op *p = k->first; p; p = p->next)
-        if (p->kind == OP_LINE_MEAN && means < HD_MAX_MEANS) {
+        if (hd_op_is(p, TRAIT_AVERAGES) && means < HD_MAX_MEANS) {
             s.mean[means++] = s.all;
             s.all = hd_align(s.all + 4 * numbers_of(&most, per[p->out[0]->id]));
         }
@@ -242,7 +242,7 @@ static const char *lines_wrong(const Func *k, const Op *ret) {
     if (!per) HD_BUG("out of memory");
     hd_optimizer_per(k, per);
     for (const Op *o = k->first; o; o = o->next) {
-        if (o->kind != OP_LINE_MEAN) continue;
+        if (!hd_op_is(o, TRAIT_AVERAGES)) continue;
         if (++means > HD_MAX_MEANS) wrong = "has at most eight means of lines";
         if (per[o->out[0]->id] == per[o->in[0]->id]) wrong = "averages what differs along the line";
     }
@@ -266,7 +266,7 @@ const char *hd_optimizer_wrong(const Func *k) {
     if (hd_has_lines(k) && (turn || hd_is_rule(k))) return "that has means or states of lines does nothing else";
     for (const Op *o = k->first; o; o = o->next) {
         if (o->kind == OP_ORTHOGONALIZE && o != turn) return "orthogonalizes once";
-        if (!hd_op_is(o, TRAIT_ELEMENTWISE | TRAIT_CONSTANT | TRAIT_RETURN) && o != turn && o->kind != OP_LINE_MEAN)
+        if (!hd_op_is(o, TRAIT_ELEMENTWISE | TRAIT_CONSTANT | TRAIT_RETURN | TRAIT_AVERAGES) && o != turn)
             return "is made of pointwise ops and constants";
         for (int i = 0; i < o->n_out; i++)
             if (!is_number(o->out[i])) return "computes with single numbers of f32";

@@ -220,8 +220,8 @@ int hd_attr_allowed(const char *list, AttrId a) {
 // Aliases and the beginning of a life say something about storage; the return and the ends of capture regions say
 // something about the function.
 bool hd_is_action(const Op *o) {
-    const uint64_t none = TRAIT_ALIAS | TRAIT_SOURCE | TRAIT_ORDERS | TRAIT_RETURN | TRAIT_OPENS | TRAIT_CLOSES;
-    return !hd_op_is(o, none) && o->kind != OP_BEGIN;
+    return !hd_op_is(o, TRAIT_ALIAS | TRAIT_SOURCE | TRAIT_ORDERS | TRAIT_RETURN | TRAIT_OPENS | TRAIT_CLOSES |
+                            TRAIT_BEGINS);
 }
 
 bool hd_is_pure(const Op *o) {

@@ -112,7 +112,7 @@ static void check_func(Verifier *v) {
             }
         unsigned stages = f->is_kernel ? 1u << STAGE_KERNELS : 1u << v->m->stage;
         const bool computes = !f->is_kernel || info->row || info->map || hd_op_is(o, TRAIT_RETURN) ||
-                              o == hd_optimizer_turn(f) || o->kind == OP_LINE_MEAN ||
+                              o == hd_optimizer_turn(f) || hd_op_is(o, TRAIT_AVERAGES) ||
                               (hd_kind(&f->attrs) == KIND_PRODUCT && hd_row_product(o));
         if (!(info->stages & stages) || !computes)
             wrong(v, o,

@@ -97,7 +97,7 @@ void hd_cuda_put_lines(Emit *e, const Op *o, int n_states, const char *const *st
     hd_optimizer_per(w.k, per);
     w.per = per;
     for (const Op *p = w.k->first; p; p = p->next)
-        if (p->kind == OP_LINE_MEAN) w.mean[w.means++] = p;
+        if (hd_op_is(p, TRAIT_AVERAGES)) w.mean[w.means++] = p;
     Out kernels = hd_out(e->a), list = hd_out(e->a);
     hd_puts(&kernels, ", .kernel = {");
     for (int stage = 0; stage <= w.means + w.states; stage++) {

@@ -222,7 +222,7 @@ static void run_element(const Updating *u, int64_t i, const Op *end) {
         v[o->out[0]->id] =
             hd_op_is(o, TRAIT_CONSTANT)   ? round32(e, hd_float(&o->attrs, A_VALUE, 0))
             : o->kind == OP_ORTHOGONALIZE ? u->turned[i]
-            : o->kind == OP_LINE_MEAN     ? u->means[mean++][number_in(u, u->per[o->out[0]->id], i)]
+            : hd_op_is(o, TRAIT_AVERAGES) ? u->means[mean++][number_in(u, u->per[o->out[0]->id], i)]
                                           : hd_eval_elt(o->kind, e->mode == EVAL_ROUNDED, x[0], x[1], x[2]);
     }
 }
@@ -304,7 +304,7 @@ static void update_lined(Updating *u, const Lined *l) {
     int mean = 0;
     u->in = l;
     for (const Op *o = u->k->first; o; o = o->next)
-        if (o->kind == OP_LINE_MEAN) u->means[mean] = line_means(u, o), mean++;
+        if (hd_op_is(o, TRAIT_AVERAGES)) u->means[mean] = line_means(u, o), mean++;
     for (int s = 0; s + 1 < u->n_parts; s++) fresh[s] = HD_NEWN(u->e->arena, double, n);
     for (int64_t i = l->at; i < l->at + n; i++) {
         run_element(u, i, ret);

@@ -80,7 +80,7 @@ static double averaged_bytes(const Op *o) {
     int *per = HD_NEWN(a, int, k->n_values + 1), means = 0;
     hd_optimizer_per(k, per);
     for (const Op *p = k->first; p; p = p->next)
-        means += p->kind == OP_LINE_MEAN && per[p->in[0]->id] == PER_ELEMENT;
+        means += hd_op_is(p, TRAIT_AVERAGES) && per[p->in[0]->id] == PER_ELEMENT;
     hd_arena_free(a);
     return 8.0 * means * (double)hd_type_count(hd_named(o, A_MASTER_WEIGHTS)->type);
 }

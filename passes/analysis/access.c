@@ -85,7 +85,7 @@ bool hd_store_may_be_in_place(const Op *store) {
     const Value *v = store->in[0];
     if (!b || !b->type || b->type->dtype != v->type->dtype) return false;
     if (v->def && (v->def->kind == OP_STORE || hd_space(&v->def->attrs) != hd_space(&b->attrs))) return false;
-    if (v->def && v->def->kind == OP_SQUARE_SUMS) return true; // which writes one number at a time
+    if (v->def && hd_op_is(v->def, TRAIT_SQUARES)) return true; // which writes one number at a time
     // kernels and libraries may write 16 bytes at a time
     return hd_int(&store->attrs, A_OFFSET, 0) * hd_dtype_bytes(b->type->dtype) % 16 == 0;
 }

@@ -10,7 +10,7 @@ void hd_report_beside(const Module *m, Facts *r) {
         const int64_t runs = f->is_kernel ? 0 : hd_runs(step, f);
         const char *main = f->last ? f->last->stream : NULL;
         for (const Op *o = f->first; o && runs > 0; o = o->next)
-            if ((o->kind == OP_GEMM || hd_op_is(o, TRAIT_LAUNCH) || o->kind == OP_SQUARE_SUMS) && o->stream && main &&
+            if ((o->kind == OP_GEMM || hd_op_is(o, TRAIT_LAUNCH | TRAIT_SQUARES)) && o->stream && main &&
                 strcmp(o->stream, main))
                 r->beside.actions += runs;
     }

@@ -56,7 +56,7 @@ static const Symbol *gradient_stored(const Op *o, const Uses *uses) {
 
 static void find_ops(Beside *x, const Uses *uses) {
     for (Op *o = x->f->first; o; o = o->next) {
-        if (o->kind == OP_BEGIN && !hd_has(&o->attrs, A_AFTER)) hd_push(x->cx->scratch, &x->begins, o);
+        if (hd_op_is(o, TRAIT_BEGINS) && !hd_has(&o->attrs, A_AFTER)) hd_push(x->cx->scratch, &x->begins, o);
         if (!hd_has(&o->attrs, A_BWD)) continue;
         const Symbol *b = o->kind == OP_GEMM && !o->n_out ? gradient_written(o)
                           : hd_op_is(o, TRAIT_LAUNCH)          ? gradient_stored(o, uses)

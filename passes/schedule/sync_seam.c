@@ -116,7 +116,7 @@ static Op *main_place(Func *f, const bool *needs, const Op *limit) {
     for (Op *o = f->first; o; o = o->next) {
         if (o->stream == main && !hd_is_alias(o)) {
             at = o;
-            if (needs[o->id] || o->kind == OP_BEGIN) return o;
+            if (needs[o->id] || hd_op_is(o, TRAIT_BEGINS)) return o;
         }
         if (o == limit && at) return at;
     }

@@ -58,7 +58,7 @@ static void find_early(Tail *t) {
     t->early[t->last->id] = true;
     for (int i = t->last->id; i > t->from; i--) {
         // a gradient that is being written when another one begins does not count as one that waits (live_grads)
-        if (t->ops[i]->kind == OP_BEGIN && i <= t->to) t->early[i] = true;
+        if (hd_op_is(t->ops[i], TRAIT_BEGINS) && i <= t->to) t->early[i] = true;
         for (int k = t->deps.start[i]; t->early[i] && k < t->deps.start[i + 1]; k++)
             if (i != t->last->id || t->deps.pred[k] != t->other->id) // that order is what changes
                 t->early[t->deps.pred[k]] = true;

@@ -87,7 +87,7 @@ static Bytes touched(const Contents *r, const Op *o, const Access *x, Bytes *sto
         const Place *p = &x->buffer->place;
         int holds = content_of_buffer(x->buffer);
         *storage = bytes_at(p, hd_type_bytes(x->buffer->type), 0);
-        return (Bytes){p->offset + x->lo, p->offset + x->hi, p->space, o->kind == OP_BEGIN ? -holds : holds};
+        return (Bytes){p->offset + x->lo, p->offset + x->hi, p->space, hd_op_is(o, TRAIT_BEGINS) ? -holds : holds};
     }
     *storage = r->storage[x->value->id];
     return bytes_at(&x->value->place, hd_type_bytes(x->value->type), r->content[x->value->id]);
@@ -232,7 +232,7 @@ static void follow_life(Contents *r, const Op *o, const Access *x) {
     if (x->at != AT_BUFFER || !hd_has(&x->buffer->attrs, A_TRANSIENT)) return;
     const Op **began = &r->began[x->buffer->id];
     bool whole = x->write && x->lo == 0 && x->hi == hd_type_bytes(x->buffer->type);
-    if (*began && *began != o && o->kind == OP_BEGIN)
+    if (*began && *began != o && hd_op_is(o, TRAIT_BEGINS))
         hd_plan_wrong(r->c, o, o->span, "begins the life of @%s, which %s has begun", x->buffer->name,
                       hd_plan_op(r->c, *began));
     else if (!*began && !whole)

@@ -289,7 +289,7 @@ static void give(Flow *w, const Write *x) {
     if (!to) return;
     if (from && (from->bucket || is_level_of_loss(w, from->buffer, x->buffer)) && all_of_kind(w, from, HOLDS_SUM))
         add_sums(w, x, from, to);
-    else if (by && by->kind == OP_SQUARE_SUMS)
+    else if (by && hd_op_is(by, TRAIT_SQUARES))
         hd_flow_set_range(w, to, x->at, x->at + hd_type_count(x->type),
                           (Holding){.kind = HOLDS_SQUARES, .by = by, .squares = by});
     else if (is_mean(w, x))

@@ -45,7 +45,7 @@ static Held *source(Flow *w, const Op *o) {
     }
     if (h || !home.root) return h;
     const Op *def = home.root->def;
-    Holding own = {.kind = def && def->kind == OP_SQUARE_SUMS ? HOLDS_SQUARES : HOLDS_SUM, .count = 1, .by = def};
+    Holding own = {.kind = def && hd_op_is(def, TRAIT_SQUARES) ? HOLDS_SQUARES : HOLDS_SUM, .count = 1, .by = def};
     if (own.kind == HOLDS_SQUARES) own.squares = def;
     h = w->values[home.root->id] = HD_NEW(w->c->a, Held);
     *h = (Held){.name = hd_plan_value(w->c, home.root), .parts = 1, .size = hd_type_count(home.root->type)};

@@ -250,7 +250,7 @@ void hd_flow_norm(Flow *w, const Op *o) {
         BucketParts *k = hd_plan_bucket(c, s);
         if (k && w->tree && !has_runs(w, o, k)) return;
         if (k && !split_alike(w, o, k)) return;
-        if (k && !check_gradient(w, o, s, k, o->kind == OP_SQUARE_SUMS ? k->shards : 1)) return;
+        if (k && !check_gradient(w, o, s, k, hd_op_is(o, TRAIT_SQUARES) ? k->shards : 1)) return;
         if (k && k->size) hd_flow_bucket(w, k)->squared = o;
         Held *h = k || !w->steps ? NULL : hd_flow_held(w, s);
         for (int j = 0; h && j < h->map.n; j++) {
@@ -264,7 +264,7 @@ void hd_flow_norm(Flow *w, const Op *o) {
                       "covers the gradients of one rank, and other ranks hold other parts of the parameters");
         return;
     }
-    if (o->kind == OP_SQUARE_SUMS && (!split_axes(w) || owns_any(w))) return; // check_parts
+    if (hd_op_is(o, TRAIT_SQUARES) && (!split_axes(w) || owns_any(w))) return; // check_parts
     int *times = HD_NEWN(c->a, int, c->m->n_symbols + 1);
     count_squares(c, o, times);
     all_counted_once(c, o, times);
@@ -291,7 +291,7 @@ static bool check_parts(Flow *w, const Op *o) {
     const Held *h = hd_flow_value(w, o->in[0]);
     int *times = HD_NEWN(w->c->a, int, w->c->m->n_symbols + 1);
     const Symbol *last = NULL;
-    if (root && root->def && root->def->kind == OP_SQUARE_SUMS) {
+    if (root && root->def && hd_op_is(root->def, TRAIT_SQUARES)) {
         if (axes_of(w->c, root->def)) return false;
         count_squares(w->c, root->def, times);
     } else {
