@@ -137,7 +137,7 @@ static bool step(HdWorld *w, HdExec *x, int i) {
 
 static void others_wait(int i) { // for this rank, in step i: each has launched its graph, by now or long ago
     for (int k = 0; k < 60000 && count_in_log("graph launch") < n_ranks * i - 1; k++) usleep(10000);
-    usleep(300000);
+    usleep(1500000); // and this rank has said at which step it is, as it does four times a second
 }
 
 static int train(HdLaunch *l, const HdProgram *p, Trouble *trouble) {
