@@ -261,6 +261,11 @@ static inline bool hd_op_is(const Op *o, uint64_t trait) { return (hd_op_info(o-
 typedef struct { OpKind inverse; bool gathers, exchanges, sums; } CollectiveInfo; // a row of collectives.def
 const CollectiveInfo *hd_collective(const Op *o); // NULL: it is none
 bool hd_exchanges(const Op *o); // a sum of which each rank receives the parts before it adds them up
+// The value whose bytes v has: an alias moves nothing.
+static inline Value *hd_unaliased(const Value *v) {
+    while (v->def && v->def->n_in && hd_op_is(v->def, TRAIT_ALIAS)) v = v->def->in[0];
+    return (Value *)v;
+}
 static inline bool hd_gathers(const Op *o) { return hd_op_is(o, TRAIT_COLLECTIVE) && hd_collective(o)->gathers; }
 typedef struct { const char *text; AttrKind kind; const char *doc; } AttrInfo;
 const AttrInfo *hd_attr_info(AttrId a);

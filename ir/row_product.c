@@ -11,11 +11,6 @@ bool hd_row_product(const Op *o) {
     return hd_has(&o->attrs, A_IMPL) && hd_op_is(o, TRAIT_MATMUL) && hd_product(o).tb && o->n_out == 1;
 }
 
-static const Value *base_of(const Value *v) {
-    while (v->def && hd_op_is(v->def, TRAIT_ALIAS)) v = v->def->in[0];
-    return v;
-}
-
 static bool one_row(const Func *k, int64_t *cols) {
     *cols = hd_int(&k->attrs, A_COLS, 0);
     return hd_kind(&k->attrs) == KIND_ROWS && hd_int(&k->attrs, A_ROWS, 0) == 1;
@@ -25,7 +20,7 @@ bool hd_row_maker(const Func *k, int result, int64_t cols) {
     int64_t own, bytes = 0;
     const Op *ret = k ? hd_return(k) : NULL;
     if (!ret || !one_row(k, &own) || own != cols || cols > MOST_COLS || cols < 32) return false;
-    if (!base_of(ret->in[result])->def) return false;
+    if (!hd_unaliased(ret->in[result])->def) return false;
     for (const Op *o = k->first; o; o = o->next) // no op reads other columns than its own, but for sums of the row
         if (hd_draws(o) || hd_has(&o->attrs, A_HEADS)) return false;
     for (int i = 0; i < ret->n_in; i++) {
@@ -44,7 +39,7 @@ static int parts_of(const Op *from, const Value *v) {
     bool whole = false;
     for (const Op *o = from; o; o = o->next)
         for (int i = 0; i < o->n_in; i++) {
-            if (base_of(o->in[i]) != v || hd_op_is(o, TRAIT_ALIAS)) continue;
+            if (hd_unaliased(o->in[i]) != v || hd_op_is(o, TRAIT_ALIAS)) continue;
             if (!hd_in_parts(o) || o->n_in != 1 || hd_type_cols(o->in[0]->type) != n ||
                 hd_int(&o->attrs, A_AXIS, 0) != o->in[0]->type->rank - 1) {
                 whole = true;
@@ -67,7 +62,7 @@ static int64_t half_of(const Op *from, const Value *v) {
     for (const Op *o = from; o; o = o->next) {
         if (!turns(o)) continue;
         const int64_t own = hd_type_cols(o->out[0]->type) / hd_int(&o->attrs, A_HEADS, 1) / 2;
-        if (base_of(o->in[0]) != v || hd_type_cols(v->type) > MOST_TURNED || (half && own != half)) return -1;
+        if (hd_unaliased(o->in[0]) != v || hd_type_cols(v->type) > MOST_TURNED || (half && own != half)) return -1;
         half = own;
     }
     return half;
@@ -75,7 +70,7 @@ static int64_t half_of(const Op *from, const Value *v) {
 
 static bool pointwise_after(const Op *from, const Value *v) {
     for (const Op *o = from; o; o = o->next) {
-        const bool part = hd_in_parts(o) && o->n_in == 1 && base_of(o->in[0]) == v;
+        const bool part = hd_in_parts(o) && o->n_in == 1 && hd_unaliased(o->in[0]) == v;
         if (!part && !turns(o) && !hd_op_is(o, TRAIT_SCALAR | TRAIT_ALIAS | TRAIT_RETURN | TRAIT_CONSTANT))
             return false;
     }
@@ -94,7 +89,7 @@ bool hd_row_finisher(const Func *k, int arg, const Op *g) {
     if (parts > 1 && (hd_operand_of(g, ROLE_BIAS) >= 0 || v->type != g->out[0]->type)) return false;
     for (int i = 0; i < ret->n_in; i++) {
         const Type *t = ret->in[i]->type;
-        if (hd_type_count(t) != cols || hd_type_cols(t) != cols || base_of(ret->in[i]) == v) return false;
+        if (hd_type_count(t) != cols || hd_type_cols(t) != cols || hd_unaliased(ret->in[i]) == v) return false;
     }
     return pointwise_after(k->first, v);
 }

@@ -13,7 +13,7 @@ enum { WARPS = 8, THREADS = 256, STAGED_BYTES = 40 << 10, BLOCKS = 2, MOST_AHEAD
 bool hd_cuda_early(Emit *e, const Op *o, const Value *v) {
     CudaModule *cm = hd_cuda_module(e);
     if (hd_kind(&o->func->attrs) != KIND_DECODE) return false;
-    while (v->def && hd_op_is(v->def, TRAIT_ALIAS)) v = v->def->in[0];
+    v = hd_unaliased(v);
     if (!v->def) return true;
     const Symbol *s = hd_op_is(v->def, TRAIT_SOURCE) ? hd_named(v->def, A_BUFFER) : NULL;
     if (!s || hd_has(&s->attrs, A_TRANSIENT)) return false;
@@ -59,8 +59,7 @@ static bool before(const Around *x, const Value *v) { return v->def && v->def->i
 
 // Each block makes the row in its own memory; what else is made of it is stored by the first one.
 static bool put_maker(Around *x) {
-    const Value *row = x->p.product->in[0];
-    while (row->def && hd_op_is(row->def, TRAIT_ALIAS)) row = row->def->in[0];
+    const Value *row = hd_unaliased(x->p.product->in[0]);
     if (!row->def) {
         hd_printf(&x->more, "#define GV_AHEAD\n#define GV_X in%d\n", row->index);
         return false;

@@ -14,8 +14,7 @@ typedef struct { // a loop nest over `rank` axes named i0, i1, ...
 
 // The operand of the kernel that an operand of its op refers to.
 static int arg(const Op *o, int i) {
-    const Value *v = o->in[i];
-    while (v->def && hd_op_is(v->def, TRAIT_ALIAS)) v = v->def->in[0];
+    const Value *v = hd_unaliased(o->in[i]);
     if (v->def) HD_BUG("map kernel @%s holds more than one op", o->func->name);
     return v->index;
 }

@@ -68,22 +68,26 @@ static bool lower_call(Front *f, const Node *fn, const Func *loss) {
     return true;
 }
 
-static bool call(Front *f, const Node *n, NameIndex *names) {
+bool hd_lower_apart(Front *f, const Node *fn, const char *name, KindId kind, LowerApart *lower) {
     Func *const loss = f->func;
     const int64_t batch = f->batch;
+    f->func = hd_func_add(f->module, hd_free_name(f->module, name), false);
+    hd_set_kind(f->cx, &f->func->attrs, kind);
+    f->func->span = fn->span;
+    f->batch = 1;
+    const bool ok = lower(f, fn, loss);
+    f->batch = batch;
+    f->func = loss;
+    return ok;
+}
+
+static bool call(Front *f, const Node *n, NameIndex *names) {
     const char *name = hd_intern(f->cx, hd_pattern(f, n));
     const Member *m = hd_find_member(f->root, name);
     if (!m || !is_candidate(m)) return unknown(f, n, name);
     if (hd_name_at(names, name) >= 0) return true; // it is there already
     hd_name_add(f->arena, names, name);
-    f->func = hd_func_add(f->module, hd_free_name(f->module, name), false);
-    hd_set_kind(f->cx, &f->func->attrs, KIND_CALL);
-    f->func->span = m->decl->span;
-    f->batch = 1;
-    const bool ok = lower_call(f, m->decl, loss);
-    f->batch = batch;
-    f->func = loss;
-    return ok;
+    return hd_lower_apart(f, m->decl, name, KIND_CALL, lower_call);
 }
 
 bool hd_lower_calls(Front *f) {

@@ -54,17 +54,8 @@ static bool lower_logits(Front *f, const Node *fn, const Func *loss) {
 }
 
 bool hd_lower_logits(Front *f) {
-    Func *const loss = f->func;
-    const int64_t batch = f->batch;
     if (!strcmp(hd_word(&hd_config(f->module, "schedule")->attrs, A_LOGITS, "off"), "off")) return true;
     const Member *m = hd_find_member(f->root, hd_intern(f->cx, "logits"));
-    if (!m || m->decl->kind != N_FN || !m->decl->c->n || !m->decl->c->kids[0]->b) return has_no_logits(f, loss);
-    f->func = hd_func_add(f->module, hd_free_name(f->module, "logits"), false);
-    hd_set_kind(f->cx, &f->func->attrs, KIND_LOGITS);
-    f->func->span = m->decl->span;
-    f->batch = 1;
-    const bool ok = lower_logits(f, m->decl, loss);
-    f->batch = batch;
-    f->func = loss;
-    return ok;
+    if (!m || m->decl->kind != N_FN || !m->decl->c->n || !m->decl->c->kids[0]->b) return has_no_logits(f, f->func);
+    return hd_lower_apart(f, m->decl, "logits", KIND_LOGITS, lower_logits);
 }

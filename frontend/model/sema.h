@@ -225,6 +225,9 @@ Val hd_lower_call(Front *f, const Node *fn, const Val *args); // a function of a
 Val hd_lower_call_of_model(Front *f, const Node *fn, const Val *args); // a function of the model itself
 bool hd_lower_logits(Front *f); // logits.c: @logits, where the schedule asks for it
 bool hd_lower_calls(Front *f);  // calls.c: those of schedule.functions
+// A function of the model becomes one of the module, beside the loss, with batch = 1.
+typedef bool LowerApart(Front *f, const Node *fn, const Func *loss);
+bool hd_lower_apart(Front *f, const Node *fn, const char *name, KindId kind, LowerApart *lower);
 bool hd_settings_optimizer(Front *f); // whether it takes what was set
 bool hd_optimizer_takes(const Front *f, const char *setting);
 bool hd_lower_optimizer(Front *f); // optimizers.c: the kernel of train.optimizer

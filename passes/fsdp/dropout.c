@@ -13,7 +13,7 @@
 #include "ir/dropout.h"
 #include "passes/fsdp/fsdp.h"
 
-Symbol *hd_fsdp_dropout_state(Fsdp *s) {
+Symbol *hd_fsdp_random_state(Fsdp *s) {
     if (s->random) return s->random;
     s->random = hd_symbol_add(s->m, SYM_BUFFER, hd_free_name(s->m, "state.random"),
                               hd_type(s->m->cx, TY_I32, 1, (int64_t[]){4}));
@@ -56,7 +56,7 @@ void hd_fsdp_dropout(Fsdp *s, Func *f) {
         if (hd_draws(o) && !hd_key(o)) add_key(s, o, table);
     Builder b = {.f = f, .before = f->first};
     Attrs as = {0};
-    hd_set_word(cx, &as, A_COUNTER, hd_fsdp_dropout_state(s)->name);
+    hd_set_word(cx, &as, A_COUNTER, hd_fsdp_random_state(s)->name);
     hd_set_int(cx, &as, A_SITES, sites);
     hd_set_int(cx, &as, A_STRIDE, batch * s->ranks);
     if (over) hd_set_axes(cx, &as, A_OVER, over);

@@ -110,7 +110,7 @@ bool hd_fsdp_in_levels(const Fsdp *s);  // micro-batches are added in a tree
 int hd_fsdp_levels(const Fsdp *s);      // how many sums wait at most, each of twice as many as the one before
 bool hd_fsdp_add_state(Fsdp *s, const Func *micro); // false after the error about a name that this pass needs
 const Symbol *hd_fsdp_comm(Fsdp *s, Comm c, Axes over); // declared when first asked for
-Symbol *hd_fsdp_dropout_state(Fsdp *s); // likewise
+Symbol *hd_fsdp_random_state(Fsdp *s); // likewise
 
 // --- building
 // Rounds what it gathers to the dtype of `into`, or quantizes it where `into` holds that. The op that it adds.

@@ -166,8 +166,7 @@ static void use(Windows *x, Op *o, int operand, FsdpBucket *b) {
         x->recent[1] = x->recent[0];
         x->recent[0] = u;
     }
-    const Value *v = o->in[operand];
-    while (hd_op_is(v->def, TRAIT_ALIAS)) v = v->def->in[0];
+    const Value *v = hd_unaliased(o->in[operand]);
     Run *run = &x->runs.at[x->runs.n - 1];
     part_of(x, w, b)->rows &= x->weights[v->id].form && quantizes_rows(v->def, b);
     if (o->id > run->last->id) run->last = o;

@@ -69,7 +69,7 @@ bool *hd_fuse_epilogue_biases(const Func *f, const Uses *uses, Arena *a) {
         int product = hd_gemm_bias(o, uses);
         if (product < 0) continue;
         Value *bias = o->in[1 - product];
-        const Op *view = hd_fuse_base(bias)->def;
+        const Op *view = hd_unaliased(bias)->def;
         if (!readers_can_add(o->out[0], uses)) epilogue[bias->id] = true;
         if (!view || !hd_op_is(view, TRAIT_SOURCE)) continue;
         Stored s = {owner_of(f->module, view, &numbers, a), bias->id, hd_int(&view->attrs, A_OFFSET, 0)};
@@ -107,7 +107,7 @@ static Gathered find_gathered(const Func *f, Arena *a) {
             hd_push(a, &g.all, s);
         }
         for (int i = 0; i < o->n_in; i++) {
-            const Op *view = hd_fuse_base(o->in[i])->def;
+            const Op *view = hd_unaliased(o->in[i])->def;
             int k = view && hd_op_is(view, TRAIT_SOURCE) ? hd_ptr_get(&g.buffers, hd_word(&view->attrs, A_BUFFER, ""))
                                                          : -1;
             if (k >= 0) g.all.at[k].to = o->id;
@@ -118,7 +118,7 @@ static Gathered find_gathered(const Func *f, Arena *a) {
 
 // The bias at op `u`: itself, a view of the window that is open there, or NULL: in no window.
 static Value *bias_at(const Gathered *g, Value *bias, Op *u) {
-    const Op *view = hd_fuse_base(bias)->def;
+    const Op *view = hd_unaliased(bias)->def;
     int own = view && hd_op_is(view, TRAIT_SOURCE) ? hd_ptr_get(&g->buffers, hd_word(&view->attrs, A_BUFFER, "")) : -1;
     if (own < 0) return bias;
     int k = hd_ptr_get(&g->buckets, hd_word(&g->all.at[own].buffer->attrs, A_BUCKET, "")), open = own;

@@ -15,7 +15,7 @@
 #include "passes/fuse/fuse.h"
 
 Change hd_pass_fuse(Module *m, PassCx *cx) {
-    KernelTable *kernels = hd_fuse_kernels(cx->scratch);
+    KernelTexts *kernels = hd_kernel_texts(cx->scratch);
     for (Func *f = m->funcs; f; f = f->next) {
         if (f->is_kernel) continue;
         Fusion s = {.m = m, .cx = cx, .f = f};

@@ -4,6 +4,7 @@
 #ifndef PASSES_FUSE_FUSE_H
 #define PASSES_FUSE_FUSE_H
 #include "passes/pass.h"
+#include "passes/analysis/kernel_texts.h"
 #include "passes/analysis/row_space.h"
 
 typedef struct { int after, before; } Bounds; // ids of the ops that a kernel must follow and precede
@@ -37,15 +38,8 @@ bool *hd_fuse_epilogue_biases(const Func *f, const Uses *uses, Arena *a);
 void hd_fuse_epilogues(Func *f, PassCx *cx); // after kernels have taken theirs
 void hd_fuse_group(Fusion *s);
 bool hd_fuse_read_outside(const Fusion *s, const Value *v, int g); // by an op that is not in group g
-typedef struct KernelTable KernelTable; // kernels by their text
-KernelTable *hd_fuse_kernels(Arena *scratch);
-void hd_fuse_emit(Fusion *s, KernelTable *kernels);
+void hd_fuse_emit(Fusion *s, KernelTexts *kernels);
 
-// The value whose bytes v is: reshapes outside of kernels cost nothing.
-static inline Value *hd_fuse_base(Value *v) {
-    while (v->def && hd_op_is(v->def, TRAIT_ALIAS)) v = v->def->in[0];
-    return v;
-}
 // Values that are available to every group.
 static inline bool hd_fuse_is_source(const Value *v) {
     return !v->def || hd_op_is(v->def, TRAIT_CONSTANT | TRAIT_SOURCE);

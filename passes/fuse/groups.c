@@ -40,7 +40,7 @@ static void inputs_of(Fusion *s, int g, int also, Values *v) {
     const Group *k = &s->groups.at[g];
     for (int i = 0; i < k->ops.n; i++)
         for (int j = 0; j < k->ops.at[i]->n_in; j++) {
-            Value *base = hd_fuse_base(k->ops.at[i]->in[j]);
+            Value *base = hd_unaliased(k->ops.at[i]->in[j]);
             if (in_either(s, base->def, g, also) || (base->def && hd_op_is(base->def, TRAIT_CONSTANT))) continue;
             add_once(s, v, base);
         }
@@ -97,7 +97,7 @@ static bool wiring_allows(const Fusion *s, const Group *reader, int maker, RowSp
     for (int i = 0; i < reader->ops.n; i++)
         for (int j = 0; j < reader->ops.at[i]->n_in; j++) {
             const Op *o = reader->ops.at[i];
-            Value *v = o->in[j], *base = hd_fuse_base(v);
+            Value *v = o->in[j], *base = hd_unaliased(v);
             if (!base->def || s->group[base->def->id] != maker) continue;
             if (hd_row_external(o, j) || hd_row_leaves(base) || !same_class(v, base, space) ||
                 !reads_as_stat(o, j, base, space))
@@ -114,7 +114,7 @@ static bool read_in_one_way(const Fusion *s, const Value *v, int a, int b, RowSp
         const Group *g = &s->groups.at[k ? b : a];
         for (int i = 0; i < g->ops.n; i++)
             for (int j = 0; j < g->ops.at[i]->n_in; j++) {
-                if (hd_fuse_base(g->ops.at[i]->in[j]) != v) continue;
+                if (hd_unaliased(g->ops.at[i]->in[j]) != v) continue;
                 RowReads r = hd_row_reads(g->ops.at[i], j, space);
                 all.row |= r.row;
                 all.column |= r.column;
@@ -188,7 +188,7 @@ static bool hoist(Fusion *s, Op *o, double p, Merge *m) {
         return false;
     if (s->bounds[o->id].after >= p) return false;
     for (int i = 0; i < o->n_in; i++) {
-        Value *v = hd_fuse_base(o->in[i]);
+        Value *v = hd_unaliased(o->in[i]);
         if (!hd_fuse_is_source(v) && pos_of(s, v->def) >= p) return false;
     }
     m->hoisted[m->n_hoisted++] = o;
@@ -315,7 +315,7 @@ static void join(Fusion *s, const Op *o, bool horizontal) {
         Merge best = {0};
         int a = -1, b = -1;
         for (int i = 0; i < o->n_in; i++) {
-            Value *v = hd_fuse_base(o->in[i]);
+            Value *v = hd_unaliased(o->in[i]);
             if (v->def && hd_op_is(v->def, TRAIT_CONSTANT)) continue;
             consider(s, o, v->def, &best, &a, &b);
             RowClass c = hd_row_class(o->in[i]->type, s->groups.at[s->group[o->id]].space);

@@ -1,24 +1,13 @@
-// Groups become kernel functions and launches, and the function is rebuilt in the order of their positions. Kernels
-// with the same text are one, so that a deep model has no more kernels than a shallow one.
+// Groups become kernel functions and launches, and the function is rebuilt in the order of their positions.
 #include "ir/eval/eval.h"
 #include "passes/fuse/fuse.h"
 #include "passes/settings.h"
 #include <stdlib.h>
-#include <string.h>
-
-typedef struct Entry { uint64_t hash; const char *text; const char *kernel; struct Entry *next; } Entry;
-struct KernelTable { Arena *arena; int n; Entry *slot[256]; };
-
-KernelTable *hd_fuse_kernels(Arena *scratch) {
-    KernelTable *t = HD_NEW(scratch, KernelTable);
-    t->arena = scratch;
-    return t;
-}
 
 typedef struct {
     Fusion *s;
-    KernelTable *kernels;
-    Value **base;    // by value id: hd_fuse_base, before operands change
+    KernelTexts *kernels;
+    Value **base;    // by value id: hd_unaliased, before operands change
     Value **now;     // by value id: the value in the new order of the function
     Value **inside;  // by value id, for the present kernel: its value there
     Value **rounded; // ... rounded to its dtype
@@ -35,42 +24,15 @@ typedef struct {
 } Kernel;
 
 // --- a kernel function
-static uint64_t hash_text(const char *s) { // FNV-1a
-    uint64_t h = 14695981039346656037u;
-    for (; *s; s++) h = (h ^ (unsigned char)*s) * 1099511628211u;
-    return h;
-}
-
 static Kernel open_kernel(Emitter *e, KindId kind) {
-    Module *m = e->s->m;
-    Kernel k = {0};
-    do k.k = hd_func_add(m, hd_internf(m->cx, "k%d", e->kernels->n), true);
-    while (!k.k && ++e->kernels->n);
-    hd_set_kind(m->cx, &k.k->attrs, kind);
-    return k;
+    return (Kernel){.k = hd_kernel_open(e->kernels, e->s->m, kind)};
 }
 
-// Returns the name of the kernel: this one, or an earlier one with the same text.
 static const char *close_kernel(Emitter *e, Kernel *k) {
-    Builder b = {.f = k->k};
-    hd_build(&b, OP_RETURN, k->returned.n, k->returned.at, NULL, NULL);
-    hd_renumber(k->k);
-    Out text = hd_out(e->kernels->arena);
-    hd_print_func(k->k, &text);
-    const char *body = strchr(text.text, '(');
-    uint64_t h = hash_text(body);
-    Entry **slot = &e->kernels->slot[h % 256];
-    for (Entry *at = *slot; at; at = at->next)
-        if (at->hash == h && !strcmp(at->text, body)) {
-            hd_func_remove(e->s->m, k->k);
-            return at->kernel;
-        }
-    Entry *fresh = HD_NEW(e->kernels->arena, Entry);
-    *fresh = (Entry){h, body, k->k->name, *slot};
-    *slot = fresh;
-    e->kernels->n++;
-    hd_count(e->s->cx, "kernels", 1);
-    return fresh->kernel;
+    bool fresh;
+    const char *name = hd_kernel_close(e->kernels, k->k, k->returned.n, k->returned.at, &fresh);
+    if (fresh) hd_count(e->s->cx, "kernels", 1);
+    return name;
 }
 
 static void bind(Emitter *e, const Value *v, Value *in_kernel) {
@@ -281,7 +243,7 @@ static int compare_nodes(const void *x, const void *y) {
     return a->id < b->id ? -1 : a->id > b->id;
 }
 
-void hd_fuse_emit(Fusion *s, KernelTable *kernels) {
+void hd_fuse_emit(Fusion *s, KernelTexts *kernels) {
     Arena *a = s->cx->scratch;
     int n_values = s->f->n_values, n = 0;
     Emitter e = {.s = s, .kernels = kernels};
@@ -291,7 +253,7 @@ void hd_fuse_emit(Fusion *s, KernelTable *kernels) {
     e.base = HD_NEWN(a, Value *, n_values + 1);
     for (int i = 0; i < s->f->n_args; i++) e.base[s->f->args[i]->id] = s->f->args[i];
     for (Op *o = s->f->first; o; o = o->next)
-        for (int i = 0; i < o->n_out; i++) e.base[o->out[i]->id] = hd_fuse_base(o->out[i]);
+        for (int i = 0; i < o->n_out; i++) e.base[o->out[i]->id] = hd_unaliased(o->out[i]);
     Node *nodes = HD_NEWN(a, Node, s->f->n_ops + 1);
     for (Op *o = s->f->first, *next; o; o = next) {
         next = o->next;

@@ -52,7 +52,7 @@ Bounds *hd_fuse_bounds(const Func *f, Arena *a) {
         Bounds *b = &bounds[o->id];
         *b = (Bounds){-1, f->n_ops};
         for (int i = 0; i < o->n_in; i++) {
-            const Op *view = hd_fuse_base(o->in[i])->def;
+            const Op *view = hd_unaliased(o->in[i])->def;
             if (!view || !hd_op_is(view, TRAIT_SOURCE)) continue;
             int k = hd_ptr_get(&w.buffers, hd_named(view, A_BUFFER));
             if (k >= 0) bound(&w.of_buffer.at[k], o->id, b);

@@ -30,9 +30,7 @@ static const bool *find_gradients(const Func *f, Arena *a) {
     for (const Op *o = f->first; o; o = o->next) {
         Write w;
         for (int i = 0; hd_next_write(o, &i, &w);) {
-            const Value *v = w.value;
-            while (v && v->def && hd_op_is(v->def, TRAIT_ALIAS)) v = v->def->in[0];
-            if (v) on_the_way[v->id] |= class_of_buffer(w.buffer) == CLASS_GRADIENTS;
+            if (w.value) on_the_way[hd_unaliased(w.value)->id] |= class_of_buffer(w.buffer) == CLASS_GRADIENTS;
         }
     }
     return on_the_way;

@@ -11,20 +11,14 @@
 //                                                     %a, %h = launch %p, %b, %x, %w .. {kernel = @k12}
 #include "passes/select/row_products.h"
 #include "ir/row_product.h"
-#include <string.h>
+#include "passes/analysis/kernel_texts.h"
 
-typedef struct { const char *text, *name; } Known;
 typedef struct {
     Func *f;
     PassCx *cx;
     Uses uses;
-    VEC(Known) known; // kernels of kind product by their text: equal ones are one
+    KernelTexts *kernels;
 } Products;
-
-static Value *base_of(Value *v) { // reshapes cost nothing
-    while (v->def && hd_op_is(v->def, TRAIT_ALIAS)) v = v->def->in[0];
-    return v;
-}
 
 // The op that reads v, through reshapes, if there is one.
 static Op *only_reader(const Products *p, const Value *v) {
@@ -53,13 +47,13 @@ static Op *finisher_of(const Products *p, const Op *g) { // the launch that read
     if (!l || !hd_op_is(l, TRAIT_LAUNCH)) return NULL;
     int at = -1;
     for (int i = 0; i < l->n_in; i++)
-        if (base_of(l->in[i]) == g->out[0]) at = i;
+        if (hd_unaliased(l->in[i]) == g->out[0]) at = i;
     return hd_row_finisher(hd_launched(l), at, g) && quiet(g, l) ? l : NULL;
 }
 
 static bool finishes(const Products *p, const Op *l) { // another product
     for (int i = 0; i < l->n_in; i++) {
-        const Op *g = base_of(l->in[i])->def;
+        const Op *g = hd_unaliased(l->in[i])->def;
         if (g && hd_row_product(g) && finisher_of(p, g) == l) return true;
     }
     return false;
@@ -68,10 +62,10 @@ static bool finishes(const Products *p, const Op *l) { // another product
 // The launch that makes the row of g and can go with it. What can go with the product before it does so: there each
 // number is computed once, and not by every block.
 static Op *maker_of(const Products *p, const Op *g) {
-    Op *l = base_of(g->in[0])->def;
-    if (!l || !hd_op_is(l, TRAIT_LAUNCH) || only_reader(p, base_of(g->in[0])) != g) return NULL;
+    Op *l = hd_unaliased(g->in[0])->def;
+    if (!l || !hd_op_is(l, TRAIT_LAUNCH) || only_reader(p, hd_unaliased(g->in[0])) != g) return NULL;
     if (finishes(p, l)) return NULL;
-    return hd_row_maker(hd_launched(l), base_of(g->in[0])->index, hd_type_cols(g->in[0]->type)) ? l : NULL;
+    return hd_row_maker(hd_launched(l), hd_unaliased(g->in[0])->index, hd_type_cols(g->in[0]->type)) ? l : NULL;
 }
 
 // The maker can go to where `at` is: what it reads is still there, and nothing between them reads its results.
@@ -80,7 +74,7 @@ static bool may_sink(const Products *p, const Op *maker, const Op *g, const Op *
     for (int i = 0; i < maker->n_out; i++)
         if (read_before(p, maker->out[i], g, at)) return false;
     for (int i = 0; i < at->n_in; i++)
-        if (at != g && base_of(at->in[i])->def == maker) return false;
+        if (at != g && hd_unaliased(at->in[i])->def == maker) return false;
     return true;
 }
 
@@ -135,14 +129,14 @@ static void give(Kernel *k, Value *in_kernel, Value *v) {
 }
 
 static Value *make_row(Kernel *k, const Op *maker, const Op *g) {
-    if (!maker) return in_type(k, argument(k, base_of(g->in[0])), g->in[0]->type);
+    if (!maker) return in_type(k, argument(k, hd_unaliased(g->in[0])), g->in[0]->type);
     Value *in[HD_MAX_IN];
     for (int i = 0; i < maker->n_in; i++) in[i] = argument(k, maker->in[i]);
     Value **now = take_body(k, maker, in);
     const Op *ret = hd_return(hd_launched(maker));
     for (int i = 0; i < maker->n_out; i++)
-        if (maker->out[i] != base_of(g->in[0])) give(k, now[ret->in[i]->id], maker->out[i]);
-    return in_type(k, rounded(k, now[ret->in[base_of(g->in[0])->index]->id]), g->in[0]->type);
+        if (maker->out[i] != hd_unaliased(g->in[0])) give(k, now[ret->in[i]->id], maker->out[i]);
+    return in_type(k, rounded(k, now[ret->in[hd_unaliased(g->in[0])->index]->id]), g->in[0]->type);
 }
 
 static void finish(Kernel *k, const Op *finisher, const Op *g, Value *y) {
@@ -153,41 +147,16 @@ static void finish(Kernel *k, const Op *finisher, const Op *g, Value *y) {
     Value *in[HD_MAX_IN];
     y = rounded(k, y);
     for (int i = 0; i < finisher->n_in; i++)
-        in[i] = base_of(finisher->in[i]) == g->out[0] ? in_type(k, y, finisher->in[i]->type)
+        in[i] = hd_unaliased(finisher->in[i]) == g->out[0] ? in_type(k, y, finisher->in[i]->type)
                                                       : argument(k, finisher->in[i]);
     Value **now = take_body(k, finisher, in);
     const Op *ret = hd_return(hd_launched(finisher));
     for (int i = 0; i < finisher->n_out; i++) give(k, now[ret->in[i]->id], finisher->out[i]);
 }
 
-static const char *close_kernel(Products *p, Kernel *k) {
-    Builder b = {.f = k->k};
-    hd_build(&b, OP_RETURN, k->returned.n, k->returned.at, NULL, NULL);
-    hd_renumber(k->k);
-    Out text = hd_out(p->cx->scratch);
-    hd_print_func(k->k, &text);
-    const char *body = strchr(text.text, '(');
-    for (int i = 0; i < p->known.n; i++)
-        if (!strcmp(p->known.at[i].text, body)) {
-            hd_func_remove(k->k->module, k->k);
-            return p->known.at[i].name;
-        }
-    hd_push(p->cx->scratch, &p->known, ((Known){body, k->k->name}));
-    hd_count(p->cx, "row products with what is around them", 1);
-    return k->k->name;
-}
-
-static Func *new_kernel(Module *m) {
-    int n = 0;
-    Func *k;
-    while (!(k = hd_func_add(m, hd_internf(m->cx, "k%d", n), true))) n++;
-    hd_set_kind(m->cx, &k->attrs, KIND_PRODUCT);
-    return k;
-}
-
 static void fuse(Products *p, Op *maker, Op *g, Op *finisher) {
     Module *m = p->f->module;
-    Kernel k = {.p = p, .k = new_kernel(m)};
+    Kernel k = {.p = p, .k = hd_kernel_open(p->kernels, m, KIND_PRODUCT)};
     Value *in[HD_MAX_IN];
     in[0] = make_row(&k, maker, g);
     for (int i = 1; i < g->n_in; i++) in[i] = argument(&k, g->in[i]);
@@ -195,7 +164,9 @@ static void fuse(Products *p, Op *maker, Op *g, Op *finisher) {
     product->loc = (Loc){0};
     hd_append(k.k, product);
     finish(&k, finisher, g, product->out[0]);
-    const char *name = close_kernel(p, &k);
+    bool fresh;
+    const char *name = hd_kernel_close(p->kernels, k.k, k.returned.n, k.returned.at, &fresh);
+    if (fresh) hd_count(p->cx, "row products with what is around them", 1);
     Op *l = hd_op_new(p->f, OP_LAUNCH, k.args.n, k.args.at), *last = finisher ? finisher : g;
     const Type *types[HD_MAX_OUT];
     for (int i = 0; i < k.results.n; i++) types[i] = k.results.at[i]->type;
@@ -209,7 +180,7 @@ static void fuse(Products *p, Op *maker, Op *g, Op *finisher) {
     Op *between = g->in[0]->def, *after = NULL; // reshapes that nothing reads any more
     if (finisher)
         for (int i = 0; i < finisher->n_in; i++)
-            if (base_of(finisher->in[i]) == g->out[0]) after = finisher->in[i]->def;
+            if (hd_unaliased(finisher->in[i]) == g->out[0]) after = finisher->in[i]->def;
     if (finisher) hd_erase(finisher);
     while (after && after != g) {
         Op *before = after->in[0]->def;
@@ -232,7 +203,7 @@ static void start(Products *p) {
 
 // From the end, so that the last of several products takes what reads them all.
 void hd_select_row_products(Func *f, PassCx *cx) {
-    Products p = {.f = f, .cx = cx};
+    Products p = {.f = f, .cx = cx, .kernels = hd_kernel_texts(cx->scratch)};
     start(&p);
     for (Op *g = f->last, *prev; g; g = prev) {
         prev = g->prev;

@@ -87,12 +87,6 @@ static void select_product(Select *s, Op *p) {
     hd_erase(p);
 }
 
-// The value that v shares its bytes with.
-static const Value *storage_of(const Value *v) {
-    while (v->def && hd_op_is(v->def, TRAIT_ALIAS)) v = v->def->in[0];
-    return v;
-}
-
 static bool read_after(const Select *s, const Value *v, const Op *o) {
     for (int i = 0; i < s->uses.count[v->id]; i++) {
         const Op *user = s->uses.users[v->id][i];
@@ -103,7 +97,7 @@ static bool read_after(const Select *s, const Value *v, const Op *o) {
 
 // dlogits may overwrite the logits when these are a value of this function that nothing reads afterwards.
 static void select_cross_entropy_grad(Select *s, Op *o) {
-    const Value *base = storage_of(o->in[0]);
+    const Value *base = hd_unaliased(o->in[0]);
     if (o->in[0]->type == o->out[1]->type && base->def && !hd_op_is(base->def, TRAIT_SOURCE) && !read_after(s, base, o))
         hd_set_int(s->m->cx, &o->attrs, A_INPLACE, 0);
 }

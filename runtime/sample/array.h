@@ -2,17 +2,16 @@
 // replaced once the new one is complete.
 #ifndef RUNTIME_SAMPLE_ARRAY_H
 #define RUNTIME_SAMPLE_ARRAY_H
-#include "runtime/heddle.h"
-#include <stdio.h>
+#include "runtime/checkpoint/safetensors.h"
 
 typedef struct {
-    FILE *f;
-    const char *option, *path; // --OPTION=PATH
-    char *aside; // what is written so far, beside `path`; NULL: that is no regular file, and written itself
-    int64_t row;               // elements of a row
+    StWriter w;  // of bytes in either format
+    bool open;
+    int64_t row; // elements of a row
 } HdArray;
 
-// An array f32[rows, dimensions of `row` but the first]; `name` of the tensor in safetensors. false after hd_fail.
+// An array f32[rows, dimensions of `row` but the first], at --OPTION=PATH; `name` of the tensor in safetensors. false
+// after hd_fail.
 bool hd_array_create(HdArray *a, const char *option, const char *path, const char *name, int64_t rows,
                      const HdTensor *row);
 bool hd_array_add(HdArray *a, const float *row);

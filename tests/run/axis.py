@@ -34,6 +34,12 @@ def arguments():
     return parser.parse_args()
 
 
+def finish(bench):
+    """Ends a test: how much it has compared, and what was wrong."""
+    print(f"{bench.compared} comparisons")
+    sys.exit("\n".join(bench.wrong) if bench.wrong else 0)
+
+
 def ranks(mesh):
     return math.prod(mesh.values())
 

@@ -12,11 +12,10 @@ usage: bf16_gradients.py ROOT HEDDLEC [--all] [--fakes=FOLDER --kept=FOLDER]
 """
 import os
 import re
-import sys
 import tempfile
 
 import gather
-from axis import arguments
+from axis import arguments, finish
 
 HALF = {"train.precision.grad": "bf16", "train.precision.reduce": "bf16"}
 FOUR = {**HALF, "schedule.mesh.shard": 4, "train.accumulate": 2}
@@ -77,8 +76,7 @@ def main():
             plans(bench)
             gather.mutants(bench, {**HALF, "schedule.graph": "none"}, MUTANTS)
             errors(bench)
-        print(f"{bench.compared} comparisons")
-        sys.exit("\n".join(bench.wrong) if bench.wrong else 0)
+        finish(bench)
 
 
 if __name__ == "__main__":

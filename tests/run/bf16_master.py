@@ -18,11 +18,10 @@ import json
 import os
 import re
 import struct
-import sys
 import tempfile
 
 import gather
-from axis import arguments, call
+from axis import arguments, call, finish
 
 MASTER = {"train.precision.master": "bf16"}
 BOTH = {**MASTER, "train.precision.moments": "bf16", "train.betas": "0.9,0.95"}
@@ -168,8 +167,7 @@ def main():
         other_types(bench)
         gather.mutants(bench, {**BOTH, "schedule.graph": "none"}, MUTANTS)
         errors(bench)
-        print(f"{bench.compared} comparisons")
-        sys.exit("\n".join(bench.wrong) if bench.wrong else 0)
+        finish(bench)
 
 
 if __name__ == "__main__":

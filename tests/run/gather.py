@@ -14,10 +14,9 @@ usage: gather.py ROOT HEDDLEC [--all] [--fakes=FOLDER --kept=FOLDER]
 import os
 import re
 import struct
-import sys
 import tempfile
 
-from axis import arguments, call
+from axis import arguments, call, finish
 
 STEPS = 2
 MODEL = {"vocab": 48, "layers": 3, "heads": 2, "kv_heads": 1, "dim": 32, "hidden": 48, "seq": 8, "train.batch": 2,
@@ -193,8 +192,7 @@ def main():
             mutants(bench, {"schedule.graph": "none"}, MUTANTS)
             mutants(bench, {"schedule.graph": "none", **ONCE}, ONCE_MUTANTS)
             warnings(bench)
-        print(f"{bench.compared} comparisons")
-        sys.exit("\n".join(bench.wrong) if bench.wrong else 0)
+        finish(bench)
 
 
 if __name__ == "__main__":

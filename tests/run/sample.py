@@ -335,7 +335,8 @@ def case_functions():
         good(resume, "--run=hidden", "--output=h.safetensors", "--data=few.txt", settings=on)
         data = read("h.safetensors")
         end = 8 + struct.unpack("<Q", data[:8])[0]
-        head = {"hidden": {"dtype": "F32", "shape": [4, SEQ, 32], "data_offsets": [0, 4 * 4 * SEQ * 32]}}
+        head = {"hidden": {"dtype": "F32", "shape": [4, SEQ, 32], "data_offsets": [0, 4 * 4 * SEQ * 32]},
+                "__metadata__": {}}
         check(end % 8 == 0 and json.loads(data[8:end]) == head, "header:", data[:end])
         check(data[end:] == read("hidden.npy")[-len(data[end:]):], "other numbers in safetensors")
         good(resume, "--export=w.safetensors", settings=on)

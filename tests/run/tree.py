@@ -18,7 +18,7 @@ import struct
 import sys
 import tempfile
 
-from axis import arguments, call
+from axis import arguments, call, finish
 
 GRAINS, STEPS = 8, 2
 UNEVEN = ("tests/run/uneven.hd", {"train.batch": 1, "schedule.fsdp.unit": "Wide,Squeeze"}, "Wide")
@@ -188,8 +188,7 @@ def main():
             errors(bench)
             for mesh in ((1, 1, "none", {}), (2, 1, "zero3", {})):
                 mutants(bench, mesh)
-        print(f"{bench.compared} comparisons")
-        sys.exit("\n".join(bench.wrong) if bench.wrong else 0)
+        finish(bench)
 
 
 if __name__ == "__main__":

@@ -6,9 +6,10 @@ typedef unsigned long long u64;
 struct bf16 { unsigned short bits; };
 struct f16 { unsigned short bits; };
 
-// The first statement of every kernel, but for what the next function says. A kernel may be launched while the one
-// before it on its stream still runs: its blocks then start as soon as there is room for them, and wait here until that
-// one has ended and its writes are seen. Every kernel waits, so that those before that one have ended, too.
+// The first statement of every kernel, but for let_next_start and what a kernel reads ahead. A kernel may be launched
+// while the one before it on its stream still runs: its blocks then start as soon as there is room for them, and wait
+// here until that one has ended and its writes are seen. Every kernel waits, so that those before that one have ended,
+// too.
 //
 // The rule for what stands before enter(): it reads only what none of the kernels under way writes (hd_cuda_early), and
 // writes nothing but the block's own memory, since a kernel under way may still read what this one will overwrite.
@@ -19,8 +20,8 @@ __device__ __forceinline__ void enter() {
 #endif
 }
 
-// Before enter(), in a kernel that reads ahead: the kernel after it may start as soon as all blocks of this one have,
-// and read ahead, too, while the one before still runs.
+// A kernel that reads ahead calls this before enter(). The next kernel then starts as soon as all blocks of this one
+// have started, and reads ahead too, while the kernel before this one still runs.
 __device__ __forceinline__ void let_next_start() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");

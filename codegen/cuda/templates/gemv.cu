@@ -1,14 +1,16 @@
 // The product of one row with a matrix, in f32: y = x W' (GV_TB, W [n, k]) or y = x W (W [k, n]). Its time is that of
 // reading W. With GV_TB a warp adds up GV_ROWS elements of y one after another, its lanes side by side along k, and has
 // two parts of rows under way; with GV_EARLY instead of GV_LATE the first two before the kernels before this one have
-// ended, none of which writes W. Each element may be made of GV_PARTS rows of W, n / GV_PARTS apart or, with GV_HALF,
-// two of them half a head apart. Else a thread has
-// GV_VEC columns, and the threads of a block share k; a block adds their sums up in order. Written before this text:
-// GV_KERNEL (name), GV_PARAMS (its parameters), GV_T (type of x, W and the bias), GV_N, GV_K, GV_VEC, GV_TB, GV_ROWS,
-// GV_PARTS, GV_STAGED (1: x is copied to shared memory; 2: GV_MAKE makes it there, as `staged`), GV_LANES (threads side
-// by side along n, without GV_TB), GV_BIAS; with GV_TB: GV_X, GV_W, GV_SHIFT (x, W and the bias among the parameters),
-// GV_PUT(at, sums) (stores element `at`; the sum of each part), GV_KEEP and GV_AHEAD (read what they need before the
-// kernels before this one have ended). Without it the parameters are x, w, bias and y.
+// ended, none of which writes W. An element may be made of GV_PARTS rows of W, which are n / GV_PARTS apart, or with
+// GV_HALF two of them half a head apart. Without GV_TB a thread has GV_VEC columns, and the threads of a block share k;
+// a block adds their sums up in order.
+//
+// Written before this text: GV_KERNEL (name), GV_PARAMS (its parameters), GV_T (type of x, W and the bias), GV_N, GV_K,
+// GV_VEC, GV_TB, GV_ROWS, GV_PARTS, GV_STAGED (1: x is copied to shared memory; 2: GV_MAKE makes it there, as
+// `staged`), GV_LANES (threads side by side along n, without GV_TB), GV_BIAS. With GV_TB also GV_X, GV_W, GV_SHIFT (x,
+// W and the bias among the parameters), GV_PUT(at, sums) (stores element `at`; the sum of each part), GV_KEEP and
+// GV_AHEAD (read what they need before the kernels before this one have ended). Without it the parameters are x, w,
+// bias and y.
 // Grid (n / (8 GV_ROWS GV_PARTS) or n / (GV_LANES GV_VEC), rounded up, 1, 1), 256 threads.
 #ifndef GV_ONCE
 #define GV_ONCE

@@ -25,10 +25,7 @@ static bool misfit(const Kernel *k, const Op *o, const char *what, const Type *t
                                   hd_type_text(k->c->m->cx, t), ll(k->space.rows), ll(k->space.cols)));
 }
 
-static const Op *base_of(const Value *v) { // NULL: an argument
-    while (v->def && hd_op_is(v->def, TRAIT_ALIAS)) v = v->def->in[0];
-    return v->def;
-}
+static const Op *base_of(const Value *v) { return hd_unaliased(v)->def; } // NULL: an argument
 
 static bool is_const(const Value *v) { return base_of(v) && hd_op_is(base_of(v), TRAIT_CONSTANT); }
 

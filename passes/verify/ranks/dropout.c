@@ -141,9 +141,7 @@ static bool alike(const Op *a, const Op *b) {
 
 // The attention that has made the log-sum-exp of its gradient.
 static const Op *forward_of(const Op *grad) {
-    const Value *v = grad->in[hd_has(&grad->attrs, A_PACKED) ? 3 : 5];
-    while (v->def && hd_op_is(v->def, TRAIT_ALIAS)) v = v->def->in[0];
-    return v->def;
+    return hd_unaliased(grad->in[hd_has(&grad->attrs, A_PACKED) ? 3 : 5])->def;
 }
 
 static void check_draw(Random *r, const Draw *d) {

@@ -100,7 +100,7 @@ enum { MOST_STEPS = 1 << 24 };
 
 // A value that another function of the step has kept, or this one: flow.c proves where it goes.
 static bool is_kept_loss(const Symbol *step, const Value *v) {
-    while (v->def && v->def->n_in == 1 && hd_op_is(v->def, TRAIT_ALIAS)) v = v->def->in[0];
+    v = hd_unaliased(v);
     return v->def && hd_op_is(v->def, TRAIT_SOURCE) && hd_step_keeps(step, hd_named(v->def, A_BUFFER)) == 0;
 }
 
