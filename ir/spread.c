@@ -55,9 +55,10 @@ static int broadcast_to(const Type *from, const Type *to, int d) {
     return there >= 0 && from->dim[d] == to->dim[there] ? there : -1;
 }
 
+// A whole operand that repeats along a dimension of which a rank has a part. (The part's size may be 1, too.)
 static bool repeats_along(const Type *from, const Type *to, int there) {
     const int d = there - (to->rank - from->rank);
-    return d < 0 || (from->dim[d] == 1 && to->dim[there] != 1);
+    return d < 0 || from->dim[d] == 1;
 }
 
 static const char *spread_pointwise(const Spread *s) {
@@ -98,23 +99,36 @@ static const char *spread_cast(const Spread *s) {
 
 // --- moves
 
+// The dimension of its result that a reshape says is split; -1: it says none.
+static int64_t dim_said(const Spread *s) {
+    const Attr *over = hd_attr(&s->o->attrs, A_OVER), *dims = hd_attr(&s->o->attrs, A_DIMS);
+    for (int i = 0; over && dims && i < over->n && i < dims->n; i++)
+        if (hd_axis_called(over->strs[i]) == s->axis) return dims->ints[i];
+    return -1;
+}
+
 // Dimension d of one shape begins where one of the other shape does, and one of the two is a multiple of the other.
+// Several can begin there if their sizes are 1. Of a whole shape none of these is split; of a rank's part one may be,
+// and the op says which. Any that begins there is true: it is the same part of another whole.
 static const char *spread_reshape(const Spread *s) {
     const Type *from = IN(0), *to = OUT(0);
+    const int64_t said = dim_said(s);
     int64_t before = 1, upto = 1;
     if (!hd_layout_splits(s->in[0])) {
+        if (said >= 0) return say(s, 0, "the op says along which dimension its result is split");
         all_out(s, s->in[0]);
         return NULL;
     }
     const int d = dim_of(s->in[0]);
     for (int i = 0; i < d; i++) before *= from->dim[i];
     for (int k = 0; k < to->rank; upto *= to->dim[k++]) {
-        if (upto != before || (to->dim[k] == 1 && from->dim[d] != 1)) continue;
+        if (upto != before || (said < 0 && to->dim[k] == 1 && from->dim[d] != 1) || (said >= 0 && said != k)) continue;
         if (!to->dim[k] || !from->dim[d] || (to->dim[k] % from->dim[d] && from->dim[d] % to->dim[k])) break;
         s->out[0] = split(k);
         return NULL;
     }
-    return say(s, 0, "the new shape has no dimension that starts at the same element");
+    return say(s, 0, said < 0 ? "the new shape has no dimension that starts at the same element" :
+                     "the dimension of the new shape that `dims` names does not start at the same element");
 }
 
 static const char *spread_transpose(const Spread *s) {

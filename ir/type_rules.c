@@ -2,6 +2,7 @@
 // in type_attention.c, those of storage and ranks in type_storage.c.
 #include "ir/type_rules.h"
 #include "ir/base/ints.h"
+#include "ir/mesh.h"
 #include "ir/shapes.h"
 
 DType hd_rule_out(Rule *r, DType otherwise) {
@@ -91,6 +92,17 @@ const char *hd_rule_reshape(Rule *r) {
     if (r->out[0]->dtype != IN(0)->dtype || hd_type_count(r->out[0]) != hd_type_count(IN(0)))
         WRONG("cannot reshape %s (%lld elements) to %s (%lld)", TEXT(IN(0)), (long long)hd_type_count(IN(0)),
               TEXT(r->out[0]), (long long)hd_type_count(r->out[0]));
+    const Attr *over = hd_attr(&r->o->attrs, A_OVER), *dims = hd_attr(&r->o->attrs, A_DIMS);
+    if (!over != !dims || (over && over->n != dims->n)) return "reshape has as many `dims` as axes in `over`, or none";
+    Axes said = 0;
+    for (int i = 0; over && i < over->n; i++) {
+        const int axis = hd_axis_called(over->strs[i]);
+        if (!(HD_OWN_AXES >> axis & 1) || said >> axis & 1)
+            WRONG("over of reshape: '%s' is no axis that splits values, or it is there twice", over->strs[i]);
+        if (dims->ints[i] < 0 || dims->ints[i] >= r->out[0]->rank)
+            WRONG("dims of reshape: %s has no dimension %lld", TEXT(r->out[0]), (long long)dims->ints[i]);
+        said |= 1u << axis;
+    }
     return NULL;
 }
 

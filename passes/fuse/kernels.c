@@ -83,14 +83,23 @@ static Value *constant(Emitter *e, Kernel *k, const Value *v) {
     return reread(e, k, v);
 }
 
+// `w`, which is what v is an alias of, in the shape of v.
+static Value *shaped(const Emitter *e, Kernel *k, const Value *v, Value *w) {
+    static const AttrId says[] = {A_OVER, A_DIMS};
+    Builder b = {.f = k->k};
+    Attrs as = {0};
+    for (int i = 0; i < 2; i++)
+        if (hd_has(&v->def->attrs, says[i])) hd_set_attr(e->s->m->cx, &as, hd_attr(&v->def->attrs, says[i]));
+    return v->type == w->type && !as.n ? w : hd_build1(&b, OP_RESHAPE, w, NULL, &as, v->type);
+}
+
 static Value *operand(Emitter *e, Kernel *k, int g, const Op *o, int i) {
     Value *v = o->in[i], *base = e->base[v->id];
     if (hd_row_external(o, i)) return argument(e, k, v, o, i);
     if (g >= 0 && base == v && base->def && hd_op_is(base->def, TRAIT_CONSTANT)) return constant(e, k, v);
     if (!base->def || g < 0 || e->s->group[base->def->id] != g) return argument(e, k, v, o, i);
     Value *w = reread(e, k, base);
-    Builder b = {.f = k->k};
-    return v->type == base->type ? w : hd_build1(&b, OP_RESHAPE, w, NULL, NULL, v->type);
+    return v == base ? w : shaped(e, k, v, w);
 }
 
 static bool same_op(const Op *a, const Op *b) {

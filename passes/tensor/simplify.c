@@ -76,6 +76,13 @@ static Value *skip_inner(Simplifier *s HD_UNUSED, Op *o) {
     return o->out[0];
 }
 
+// A reshape that says which dimension is split stays: without it, or with another operand, another one would be.
+static Value *take_unsaid(Simplifier *s, Op *o) { return hd_has(&o->attrs, A_DIMS) ? NULL : take_left(s, o); }
+
+static Value *skip_unsaid(Simplifier *s, Op *o) {
+    return hd_has(&o->attrs, A_DIMS) || hd_has(&o->in[0]->def->attrs, A_DIMS) ? NULL : skip_inner(s, o);
+}
+
 // A parameter whose rows ranks have parts of, where values are not split by positions: a rank needs all rows, which
 // the look-up adds up.
 static bool has_some_rows(const Value *table) {

@@ -255,6 +255,21 @@ static bool divide_op(Partition *p, Op *o) {
     return true;
 }
 
+// What a rank holds may leave open which dimension of a reshape is split, where the whole does not: of f32[4,12] to
+// f32[4,2,6] a rank of two has f32[4,6] to f32[4,1,6]. The op says it then.
+static void say_dimension(const Partition *p, Op *o, int axis) {
+    if (!hd_op_is(o, TRAIT_ALIAS) || o->n_in != 1 || HD_EXPERT_AXES >> axis & 1) return;
+    const int in = hd_layout_at(o->in[0]->layout, axis), is = hd_layout_at(o->out[0]->layout, axis);
+    int seems = LAYOUT_WHOLE, n = 0;
+    if (!hd_layout_splits(is) || (!hd_spread(o, axis, &in, &seems) && seems == is)) return;
+    const Axes over = hd_axes(&o->attrs, A_OVER) | 1u << axis;
+    int64_t dims[N_AXES];
+    for (int a = 0; a < N_AXES; a++)
+        if (over >> a & 1) dims[n++] = hd_layout_at(o->out[0]->layout, a) - LAYOUT_SPLIT;
+    hd_set_axes(p->m->cx, &o->attrs, A_OVER, over);
+    hd_set_ints(p->m->cx, &o->attrs, A_DIMS, n, dims);
+}
+
 // --- the pass
 
 static bool partition_experts(Partition *p) {
@@ -385,6 +400,10 @@ Change hd_pass_tensor_parallel(Module *m, PassCx *cx) {
     for (p.axis = 0; p.axis < N_AXES; p.axis++)
         if (own >> p.axis & 1 && !partition(&p)) return FAILED;
     if (!no_sequence(&p, own & ~(Axes)HD_DATA_AXES)) return FAILED;
+    for (Func *f = m->funcs; f; f = f->next)
+        for (Op *o = f->is_kernel ? NULL : f->first; o; o = o->next)
+            for (int a = 0; a < N_AXES; a++)
+                if (own >> a & 1) say_dimension(&p, o, a);
     for (Symbol *s = m->symbols; s; s = s->next) {
         if (s->kind != SYM_PARAM || !hd_has(&s->attrs, A_DIMS)) continue;
         hd_unset(&s->attrs, A_OVER);

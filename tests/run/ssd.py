@@ -3,7 +3,8 @@
 
   written_out  ssd and conv1d against the same by the matrix of all pairs of positions and by shifted copies (ssd.hd),
                losses and norms step by step, with and without documents, by chunks of other lengths
-  heads        a mixer (mixer.hd) whose heads are split over two ranks, against one rank
+  heads        a mixer (mixer.hd) whose heads are split over two ranks, against one rank; once a rank has one head and
+               one group
   hybrid       the loss of examples/hybrid against a forward pass in plain Python, from random weights and from those
                after three steps
   schedules    strategies, graphs, recomputation, offload and numbers of threads: one digest
@@ -59,9 +60,11 @@ def case_written_out():
 
 
 def case_heads():
-    want, got = (trained([f"schedule.mesh.tensor={n}"], f"--ranks={n}", file="tests/run/mixer.hd") for n in (1, 2))
-    off = max(abs(x - y) / abs(y) for x, y in zip(got, want))
-    check(len(want) == 2 * STEPS and off < 2e-5, f"two ranks are off by {off}:", got, want)
+    for sizes in ([], ["heads=2", "groups=2"]):  # the second: one head and one group a rank
+        want, got = (trained(sizes + [f"schedule.mesh.tensor={n}"], f"--ranks={n}", file="tests/run/mixer.hd")
+                     for n in (1, 2))
+        off = max(abs(x - y) / abs(y) for x, y in zip(got, want))
+        check(len(want) == 2 * STEPS and off < 2e-5, f"two ranks, {sizes}: off by {off}:", got, want)
 
 
 # --- examples/hybrid in plain Python
