@@ -26,7 +26,8 @@
 // added as the digits of a binary number are carried. Micro-batch 0 leaves its sum in @b.level0. Micro-batch 1 writes
 // its sum to @b.level1 and adds level0 to it; micro-batch 2 writes level0 again; micro-batch 3 writes level2 and adds
 // level0 and level1. So a function is made for each number of sums that a micro-batch completes. With micro-batch m of
-// rank r as leaf m * ranks + r, one tree adds up all of a step, whatever the number of ranks is.
+// rank r as leaf m * ranks + r, one tree adds up all of a step, whatever the number of ranks is. What one rank owns
+// alone is written where that sum belongs.
 //
 // With grad = bf16 the transient buffer of a bucket whose gradients are bf16 is bf16, too. Each rank gets the parts
 // that it adds up, in f32, in the same order (`out` of reduce_scatter). What persists is f32. So a gradient that is
@@ -57,6 +58,9 @@ typedef struct {
 
 // Whether stores go to the persistent buffer.
 static bool is_whole(const Grads *g, const FsdpBucket *b) { return hd_fsdp_grad_is_whole(g->s, b); }
+
+// Whether no other rank adds to it: a run has one rank, or this one owns it alone (experts).
+static bool is_of_one(const FsdpBucket *b) { return b->shards * b->copies == 1; }
 
 // --- stores
 static void store_contribution(Grads *g, Op *o, PtrMap *seen) {
@@ -92,7 +96,7 @@ static void store_contributions(Grads *g) {
         if (hd_param_added(o, 0)) hd_push(s->cx->scratch, &grads, o);
     for (int i = 0; i < s->buckets.n; i++) {
         FsdpBucket *b = &s->buckets.at[i];
-        b->gradient = !is_whole(g, b) ? NULL : s->ranks == 1 ? level(g, b, b->grad) : b->grad;
+        b->gradient = !is_whole(g, b) ? NULL : is_of_one(b) ? level(g, b, b->grad) : b->grad;
     }
     for (int i = 0; i < grads.n; i++) {
         const Symbol *p;
@@ -247,7 +251,7 @@ static void reduce_all(Grads *g) {
         FsdpBucket *b = &s->buckets.at[k];
         const Written *w = &g->written[k];
         if (g->stores.at[i] == w->first && (!is_whole(g, b) || s->micro == 1)) begin(g, k);
-        else if (g->stores.at[i] == w->first && s->ranks == 1) zero_before(g, k);
+        else if (g->stores.at[i] == w->first && is_of_one(b)) zero_before(g, k);
         if (g->stores.at[i] != w->last) continue;
         Builder at = {.f = g->f.f, .before = w->last->next, .loc = b->loc, .span = w->last->span,
                       .bwd = hd_has(&w->last->attrs, A_BWD)};

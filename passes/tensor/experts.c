@@ -13,7 +13,8 @@
 //
 // The backward pass is in the same function, and the same rules hold there (ir/spread_experts.c). The gradient of a
 // rank's experts is added over the tokens of all ranks by the product that makes it. So no collective sums it over the
-// axis, and its divisor is that of the loss alone.
+// axis, and its divisor is that of the loss alone. With reduce = tree that product is a leaf of the tree: ranks of the
+// axis have consecutive numbers, so it adds the same grains on every mesh with as many ranks along the axis.
 #include "ir/base/ints.h"
 #include "ir/shapes.h"
 #include "passes/settings.h"
@@ -298,13 +299,4 @@ void hd_experts_transport(Partition *p) {
     const char *how = hd_word(as, A_TRANSPORT, NULL);
     p->bound = how ? hd_int(as, A_SHARE_BOUND, 150) : 0;
     p->always = how && !strcmp(how, "exchange");
-}
-
-bool hd_experts_allowed(const Partition *p) {
-    const Symbol *train = hd_symbol_find(p->m, "train");
-    const char *axis = hd_axis_name(p->axis);
-    if (strcmp(hd_word(hd_settings(p->m, "train"), A_REDUCTION, "each"), "tree")) return true;
-    return hd_error(p->m->cx, train ? train->span : (Span){0}, "train.reduce = tree, and the mesh has %lld ranks along "
-                    "%s: one product adds the gradient of an expert over the tokens of all of them, which is no tree. "
-                    "Set train.reduce = each, or take %s = 1", ll(p->mesh.size[p->axis]), axis, axis);
 }

@@ -31,7 +31,6 @@ Value **hd_partition_slot(const Partition *p, ByValue *of, const Value *v); // N
 // --- experts.c: along an axis of HD_EXPERT_AXES
 bool hd_partition_experts(Partition *p);      // lays out p->f; false after an error
 void hd_experts_transport(Partition *p);      // reads how tokens travel
-bool hd_experts_allowed(const Partition *p);  // false after the error about a setting that excludes the axis
 bool hd_experts_refuse(const Partition *p);   // reports that no parameter is split over it
 
 // --- sequence.c

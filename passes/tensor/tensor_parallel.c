@@ -346,7 +346,7 @@ static bool add_comm(Partition *p) {
 }
 
 static bool partition(Partition *p) {
-    if ((HD_EXPERT_AXES >> p->axis & 1 && !hd_experts_allowed(p)) || !lay_out_params(p) || !add_comm(p)) return false;
+    if (!lay_out_params(p) || !add_comm(p)) return false;
     p->bound = p->gathered = p->moved = 0;
     if (HD_EXPERT_AXES >> p->axis & 1) hd_experts_transport(p);
     for (Func *f = p->m->funcs; f; f = f->next)

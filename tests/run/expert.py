@@ -12,6 +12,8 @@ usage: expert.py ROOT HEDDLEC HEDDLE_OPT [--all]
 - Initial parameters are those of one rank bit for bit, and the log counts as many.
 - A checkpoint of one mesh continues on the next one of a list, with other numbers of ranks along the axis.
 - Exported weights are read bit for bit, on one rank and with the axis.
+- With reduce = tree meshes of one number of ranks along the axis have one digest, and a run continues bit for bit on
+  another one of them. With another number of them the digest is another one.
 - The report counts the bytes along the axis.
 - Mutants of a plan, each of which verify-plan refuses: rows of other ranks' experts, what one rank has in place of what
   all have, a sum over other ranks, none or two, a gradient of experts that is summed over the axis again.
@@ -74,6 +76,27 @@ def exchanges(bench, cases):
             sets = {**schedule, **more, "schedule.experts": "exchange", "schedule.experts.bound": 175}
             if bench.run(bench.compile(model, mesh, sets), mesh) != gathered:
                 wrong.append(f"{model}, {mesh}, {sets}: another digest than by a gather")
+    return wrong
+
+
+TREE = {"train.reduce": "tree", "train.grains": 8}
+TREES = [(dict(expert=2), {}), (dict(expert=2, shard=2, replicate=2), SCHEDULES[1]),
+         (dict(expert=2, replicate=2), SCHEDULES[3]), (dict(expert=2, shard=2), SCHEDULES[2]),
+         (dict(expert=2, shard=4), {**SCHEDULES[4], "schedule.experts": "exchange", "schedule.experts.bound": 200})]
+
+
+def in_a_tree(bench, trees):
+    built = [(bench.compile("deepseek", mesh, {**schedule, **TREE}), mesh) for mesh, schedule in trees]
+    digests = [bench.run(*of) for of in built]
+    wrong = [f"a tree on {mesh}: another digest than on {trees[0][0]}"
+             for (mesh, _), digest in zip(trees, digests) if digest != digests[0]]
+    saved = os.path.join(bench.folder, "tree")
+    start, rest = bench.run(*built[1], f"--save={saved}", steps=1), bench.run(*built[0], f"--resume={saved}")
+    if start[:1] + rest != digests[0]:
+        wrong.append(f"a tree on {trees[1][0]}, then on {trees[0][0]}: another digest than without a stop")
+    other = bench.run(bench.compile("deepseek", dict(expert=4), TREE), dict(expert=4))
+    if other == digests[0] or far_from(other, digests[0]):
+        wrong.append(f"a tree on 4 ranks along the axis: {other[:STEPS]}, on 2 {digests[0][:STEPS]}")
     return wrong
 
 
@@ -209,6 +232,25 @@ EXCHANGED = {
 }
 
 
+def in_last(pattern, change):
+    """The first line that matches in the function of the last micro-batch."""
+    def edit(plan):
+        start = plan.index("\nfunc @micro_last(")
+        return plan[:start] + line(pattern, change)(plan[start:])
+    return edit
+
+
+LEVEL = r"into = @blocks.0.expert.grad, accumulate"
+OF_A_TREE = {  # of what one rank owns alone
+    "a sum of experts that is added twice": in_last(LEVEL, lambda text, before: f"{text}\n{text}"),
+    "a sum of experts that is left out": in_last(LEVEL, lambda text, before: ""),
+    "a level of experts that is taken for another one": in_last(
+        r"buffer = @blocks.0.expert.level0", sub("level0", "level1")),
+    "experts of a micro-batch in the place of another one": in_last(
+        r"into = @blocks.0.expert.grad", sub("expert.grad", "expert.level1")),
+}
+
+
 def plan_of(bench, model, more):
     schedule = {"schedule.fsdp": "zero3", "schedule.graph": "none", "schedule.recompute": "none"}
     return bench.plan(model, dict(expert=2, shard=2), {**schedule, **more})
@@ -241,9 +283,11 @@ def main():
         wrong += exchanges(bench, [("olmoe", dict(expert=2, shard=2), {}, [last] if not everything else SCHEDULES),
                                    ("mixtral", dict(expert=4), {"train.compute": "bf16"}, SCHEDULES[2:3])])
         wrong += bounds(bench)
+        wrong += in_a_tree(bench, TREES if everything else TREES[:2])
         wrong += mutants_are_refused(bench, opt, plan_of(bench, "bounded", {}), MUTANTS)
         sent = {"schedule.experts": "exchange", "schedule.experts.bound": 75}
         wrong += mutants_are_refused(bench, opt, plan_of(bench, "olmoe", sent), EXCHANGED)
+        wrong += mutants_are_refused(bench, opt, bench.plan("olmoe", dict(expert=2), TREE), OF_A_TREE)
     print("\n".join(wrong) or "ok")
     return len(wrong) > 0
 
