@@ -405,13 +405,14 @@ int hd_emit_optimizer(Emit *e, const Op *o) {
 }
 
 // A product of HdTurned; without `wide` in the table of products, for a library.
-static int turn_product(Emit *e, bool wide, const char *sizes, const char *dtype) {
+static int turn_product(Emit *e, bool wide, const char *sizes, const char *dtype, int64_t batch, int64_t like) {
     if (wide) return 0;
-    return row(e, &e->gemms, hd_sprintf(e->a, "{%s, .a = %s, .b = %s, .d = %s, .epilogue = HD_EPI_NONE, .batch = 1, "
-                                              ".workspace_bytes = %d}", sizes, dtype, dtype, dtype, HD_TURN_OFFERED));
+    return row(e, &e->gemms, hd_sprintf(e->a, "{%s, .a = %s, .b = %s, .d = %s, .epilogue = HD_EPI_NONE, "
+                                              ".batch = %lld, .like = %lld}", sizes, dtype, dtype, dtype, ll(batch),
+                                        ll(like)));
 }
 
-static void put_turned(Emit *e, Out *t, const Turned *m, bool wide, const char *dtype) {
+static void put_turned(Emit *e, Out *t, const Op *o, const Turned *m, bool wide, const char *dtype) {
     const bool tall = m->rows > m->cols;
     const int64_t least = tall ? m->cols : m->rows;
     const char *square = hd_sprintf(e->a, ".m = %lld, .n = %lld, .k = %lld, .%s = true", ll(least), ll(least),
@@ -420,10 +421,12 @@ static void put_turned(Emit *e, Out *t, const Turned *m, bool wide, const char *
                                    ll(least));
     const char *step = hd_sprintf(e->a, ".m = %lld, .n = %lld, .k = %lld, .accumulate = true", ll(m->rows),
                                   ll(m->cols), ll(least));
-    const int first = turn_product(e, wide, square, dtype), second = turn_product(e, wide, twice, dtype),
-              third = turn_product(e, wide, step, dtype);
-    hd_printf(t, "{%lld, %lld, %lld, %lld, %s, {%d, %d, %d}}, ", ll(m->rank), ll(m->at), ll(m->rows), ll(m->cols),
-              hd_emit_number(e->a, m->scale, false), first, second, third);
+    const int64_t like = hd_turned_like(o, m->rows, m->cols);
+    const int first = turn_product(e, wide, square, dtype, m->batch, like),
+              second = turn_product(e, wide, twice, dtype, m->batch, like),
+              third = turn_product(e, wide, step, dtype, m->batch, like);
+    hd_printf(t, "{%lld, %lld, %lld, %lld, %lld, %s, {%d, %d, %d}}, ", ll(m->rank), ll(m->at), ll(m->batch),
+              ll(m->rows), ll(m->cols), hd_emit_number(e->a, m->scale, false), first, second, third);
 }
 
 const char *hd_emit_turn(Emit *e, const Op *o, bool wide, const char *more) {
@@ -431,15 +434,15 @@ const char *hd_emit_turn(Emit *e, const Op *o, bool wide, const char *more) {
     const Symbol *part = hd_named(o, A_MASTER_WEIGHTS);
     const TurnedSpace s = hd_turned_space(o, !wide);
     const Turned *list;
-    const int n = hd_turned(o, e->a, &list);
+    const int n = wide ? hd_turned(o, e->a, &list) : hd_turned_batches(o, e->a, &list);
     DType d = TY_F32;
     hd_dtype_parse(hd_word(&turn->attrs, A_OUT, ""), &d);
     Out t = hd_out(e->a);
     hd_printf(&t, "&(const HdTurn){.split = %u, .dtype = %s, .n = %d, .list = (const HdTurned[]){",
               hd_axes(&part->attrs, A_SPLIT), hd_emit_dtype(d), n);
-    for (int i = 0; i < n; i++) put_turned(e, &t, &list[i], wide, hd_emit_dtype(d));
-    hd_printf(&t, "%s}, .x = %lld, .g = %lld, .h = %lld, .sums = %lld, .offered = %lld, .lanes = %d, .lane = %lld%s}",
-              n ? "" : "{0}", ll(s.x), ll(s.g), ll(s.h), ll(s.sums), ll(s.offered), s.lanes, ll(s.lane), more);
+    for (int i = 0; i < n; i++) put_turned(e, &t, o, &list[i], wide, hd_emit_dtype(d));
+    hd_printf(&t, "%s}, .x = %lld, .g = %lld, .h = %lld, .sums = %lld, .lanes = %d, .lane = %lld%s}",
+              n ? "" : "{0}", ll(s.x), ll(s.g), ll(s.h), ll(s.sums), s.lanes, ll(s.lane), more);
     if (s.lanes > e->lanes) e->lanes = s.lanes;
     return t.text;
 }

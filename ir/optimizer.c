@@ -166,19 +166,79 @@ int hd_turned(const Op *o, Arena *a, const Turned **list) {
     for (const Symbol *p = o->func->module->symbols; turn && part && p; p = p->next) {
         if (p->kind != SYM_PARAM || strcmp(hd_word(&p->attrs, A_BUCKET, ""), bucket) || p->type->rank != 2) continue;
         const int64_t at = hd_int(&p->attrs, A_OFFSET, 0), r = p->type->dim[0], c = p->type->dim[1];
-        const Turned t = {at / part, at % part, r, c, size_of(hd_word(&turn->attrs, A_RATE_FOR, ""), r, c)};
+        const Turned t = {at / part, at % part, r, c, size_of(hd_word(&turn->attrs, A_RATE_FOR, ""), r, c), 1};
         if (r && c) hd_push(a, &found, t);
     }
     *list = found.at;
     return found.n;
 }
 
-// As many as the matrices that a rank has most of, up to 4, unless a product of one alone fills a GPU.
-static int lanes(const Turned *list, int n, int64_t least) {
+enum { TILE = 128, FULL = 128, FILLING = 512 }; // elements of a tile; tiles that fill a GPU, and a batch at most
+
+static int64_t tiles_of(int64_t rows, int64_t cols) { // of x x'
+    const int64_t n = ((rows < cols ? rows : cols) + TILE - 1) / TILE;
+    return n * n;
+}
+
+// Of n equal matrices, how many are in a batch: batches are as equal as they can be, and each matrix in one begins at
+// 16 bytes, as does each product.
+static int64_t batch_of(int64_t n, int64_t rows, int64_t cols) {
+    const int64_t least = rows < cols ? rows : cols, tiles = tiles_of(rows, cols);
+    const int64_t most = tiles < FILLING ? FILLING / tiles : 1, batches = (n + most - 1) / most;
+    return n && rows * cols % 32 == 0 && least % 8 == 0 ? (n + batches - 1) / batches : 1;
+}
+
+int64_t hd_turned_like(const Op *o, int64_t rows, int64_t cols) {
+    const Module *m = o->func->module;
+    const Symbol *bucket = hd_symbol_find(m, hd_word(&hd_named(o, A_MASTER_WEIGHTS)->attrs, A_BUCKET, ""));
+    const char *by = hd_word(&bucket->attrs, A_UPDATED_BY, "");
+    int64_t n = 0;
+    for (const Symbol *p = m->symbols; p; p = p->next)
+        n += p->kind == SYM_PARAM && p->type->rank == 2 && p->type->dim[0] == rows && p->type->dim[1] == cols &&
+             !strcmp(hd_word(&p->attrs, A_UPDATED_BY, ""), by);
+    return batch_of(n, rows, cols);
+}
+
+static int by_rank(const void *a, const void *b) {
+    const Turned *x = a, *y = b;
+    return x->rank != y->rank ? (x->rank < y->rank ? -1 : 1) : x->at != y->at ? (x->at < y->at ? -1 : 1) : 0;
+}
+
+int hd_turned_batches(const Op *o, Arena *a, const Turned **list) {
+    const Turned *found;
+    const int n = hd_turned(o, a, &found);
+    Turned *all = HD_NEWN(a, Turned, n + 1);
+    int batches = 0;
+    if (n) memcpy(all, found, sizeof *all * (size_t)n);
+    if (n) qsort(all, (size_t)n, sizeof *all, by_rank);
+    for (int i = 0, equal = 0; i < n; i += equal) {
+        const Turned first = all[i];
+        const int64_t count = first.rows * first.cols;
+        for (equal = 1; i + equal < n; equal++) {
+            const Turned *next = &all[i + equal];
+            if (next->rank != first.rank || next->rows != first.rows || next->cols != first.cols ||
+                next->at != first.at + equal * count)
+                break;
+        }
+        const int64_t batch = batch_of(equal, first.rows, first.cols);
+        for (int64_t k = 0; k < equal; k += batch) {
+            Turned t = first;
+            t.at += k * count;
+            t.batch = k + batch <= equal ? batch : equal - k;
+            all[batches++] = t;
+        }
+    }
+    *list = all;
+    return batches;
+}
+
+// As many as the entries that a rank has most of, up to 4, unless a product of one fills a GPU.
+static int lanes(const Turned *list, int n) {
     int most = 1;
-    for (int i = 0; i < n && least <= 1024; i++) {
+    for (int i = 0; i < n; i++) {
         int mine = 0;
         for (int k = 0; k < n; k++) mine += list[k].rank == list[i].rank;
+        if (list[i].batch * tiles_of(list[i].rows, list[i].cols) >= FULL) return 1;
         if (mine > most) most = mine;
     }
     return most < 4 ? most : 4;
@@ -196,22 +256,23 @@ TurnedSpace hd_turned_space(const Op *o, bool cuda) {
     if (!turn) return s;
     Arena *a = hd_arena_new();
     const Turned *list;
-    const int n = hd_turned(o, a, &list);
-    int64_t whole = 0, least = 0;
+    const int n = cuda ? hd_turned_batches(o, a, &list) : hd_turned(o, a, &list);
+    int64_t whole = 0, square = 0, runs = 0;
     for (int i = 0; i < n; i++) {
-        const int64_t r = list[i].rows, c = list[i].cols, smaller = r < c ? r : c;
-        if (r * c > whole) whole = r * c;
-        if (smaller > least) least = smaller;
+        const int64_t r = list[i].rows, c = list[i].cols, least = r < c ? r : c, b = list[i].batch;
+        if (b * r * c > whole) whole = b * r * c;
+        if (b * least * least > square) square = b * least * least;
+        if (b * ((r * c + HD_NORM_BLOCK - 1) / HD_NORM_BLOCK) > runs)
+            runs = b * ((r * c + HD_NORM_BLOCK - 1) / HD_NORM_BLOCK);
     }
-    s.lanes = cuda ? lanes(list, n, least) : 1;
+    s.lanes = cuda ? lanes(list, n) : 1;
     hd_arena_free(a);
     const int64_t bytes = cuda && !strcmp(hd_word(&turn->attrs, A_OUT, ""), "bf16") ? 2 : 4;
     take(&s, bytes * hd_type_count(hd_named(o, A_MASTER_WEIGHTS)->type));
     s.x = take(&s, bytes * whole);
-    s.g = take(&s, bytes * least * least);
-    s.h = take(&s, bytes * least * least);
-    s.sums = take(&s, 8 * ((whole + HD_NORM_BLOCK - 1) / HD_NORM_BLOCK));
-    s.offered = take(&s, cuda ? HD_TURN_OFFERED : 0);
+    s.g = take(&s, bytes * square);
+    s.h = take(&s, bytes * square);
+    s.sums = take(&s, 8 * runs);
     s.lane = s.all - s.x;
     s.all += (s.lanes - 1) * s.lane;
     return s;

@@ -75,16 +75,22 @@ enum { HD_LINE_RUNS = 64 }; // sums of a column, each of so many equal runs of r
 
 // The matrices of the bucket whose weights an update of such a kernel writes: `rank` owns all elements of one, from
 // its element `at` on; 0 where every rank has all of the bucket. `scale` is s.
-typedef struct { int64_t rank, at, rows, cols; double scale; } Turned;
+typedef struct { int64_t rank, at, rows, cols; double scale; int64_t batch; } Turned; // batch: 1 in hd_turned
 int hd_turned(const Op *update, Arena *a, const Turned **list); // how many
+// The same, where `batch` equal matrices that follow each other in a rank's part are one entry, as products of a GPU
+// take them: so many that a product of theirs fills one. `like`: how many of such a size the model would have in one
+// entry on one device; the same for every strategy, as results of a product may depend on its algorithm.
+int hd_turned_batches(const Op *update, Arena *a, const Turned **list);
+int64_t hd_turned_like(const Op *update, int64_t rows, int64_t cols);
 // Bytes of the workspace of `update`, from its beginning on: elements of the bucket's part in T, or f32 on the host;
-// then, for each lane, x, g and h of the largest matrix, f64 sums of squares of runs of HD_NORM_BLOCK elements, and
-// what cuBLASLt is offered. Lanes follow each other after `lane` bytes. Small matrices, whose products do not fill a
-// GPU, are computed in several lanes at once.
-typedef struct { int64_t x, g, h, sums, offered, lane, all; int lanes; } TurnedSpace;
+// then, for each lane, x, g and h of the largest entry of hd_turned_batches (of one matrix on the host), and f64 sums
+// of squares of runs of HD_NORM_BLOCK elements. Lanes follow each other after `lane` bytes. Entries whose products do
+// not fill a GPU are computed in several lanes at once. cuBLASLt is offered no workspace: without one it cannot split
+// sums, so the bits of a product do not depend on how many are in a batch.
+typedef struct { int64_t x, g, h, sums, lane, all; int lanes; } TurnedSpace;
 TurnedSpace hd_turned_space(const Op *update, bool cuda);
 #define HD_TURN_LEAST 1e-7
-enum { HD_TURNS = 5, HD_TURN_OFFERED = 8 << 20 }; // bytes
+enum { HD_TURNS = 5 };
 #define HD_TURN_A 3.4445
 #define HD_TURN_B (-4.7750)
 #define HD_TURN_C 2.0315

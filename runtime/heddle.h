@@ -134,6 +134,7 @@ typedef struct { // a matrix product, row-major: d (m x n) = a (m x k) b (k x n)
     HdDtype a, b, d;         // sums are f32 (f64 for f64)
     int epilogue;            // HD_EPI_*
     int64_t batch;           // 1, or the number of equal products one after another (no epilogue)
+    int64_t like;            // the algorithm is that of so many of them, whatever `batch` is; 0: `batch`
     int64_t workspace_bytes;
     int align; // every operand starts at a multiple of so many bytes: 1, 2, 4 or 8; 0: 16
     int scaled; // HD_SCALED_*: d = (a b) * scale of a * scale of b (tb): f32; no epilogue, batch 1
@@ -199,17 +200,17 @@ typedef struct {
     bool waits; // its first statement waits for the kernels before it: it may be launched while they end
 } HdKernel;
 
-// What an optimizer that takes whole matrices does with those of a rank (ir/optimizer.h): the matrix begins with
-// element `at` of the rank's part of a bucket and becomes `scale` times an orthogonal one. product: the three of a
-// step, indices into HdProgram.gemms; target cuda.
-typedef struct { int64_t rank, at, rows, cols; float scale; int product[3]; } HdTurned;
+// What an optimizer that takes whole matrices does with those of a rank (ir/optimizer.h): `batch` matrices (1 on target
+// host) begin with element `at` of the rank's part of a bucket, one after another, and each becomes `scale` times an
+// orthogonal one. product: the three of a step, indices into HdProgram.gemms; target cuda.
+typedef struct { int64_t rank, at, batch, rows, cols; float scale; int product[3]; } HdTurned;
 typedef struct {
     unsigned split; // the axes over which ranks are numbered
     HdDtype dtype;  // that is computed in
     int n;
     const HdTurned *list;
-    int64_t x, g, h, sums, offered; // byte offsets in the workspace, of lane 0
-    int lanes;    // so many matrices at once, on streams of their own; target cuda
+    int64_t x, g, h, sums; // byte offsets in the workspace, of lane 0
+    int lanes;    // so many of the list at once, on streams of their own; target cuda
     int64_t lane; // bytes from one lane to the next
     int squares, scale;         // indices into HdProgram.kernels; target cuda
 } HdTurn;

@@ -270,17 +270,17 @@ static double orthogonalized(const DeviceModel *d, const Op *o) {
     const int64_t ranks = hd_mesh_ranks(&mesh, HD_ALL_AXES);
     Arena *a = hd_arena_new();
     const Turned *list;
-    const int n = hd_turned(o, a, &list);
+    const int n = hd_turned_batches(o, a, &list);
     double most = 0;
     for (int64_t rank = 0; n && rank < ranks; rank++) {
         double us = 0;
         for (int i = 0; i < n; i++) {
             const bool tall = list[i].rows > list[i].cols;
             const int64_t least = tall ? list[i].cols : list[i].rows, other = tall ? list[i].rows : list[i].cols;
-            const double square = up_to_128(least) * up_to_128(least);
+            const double b = (double)list[i].batch, square = b * up_to_128(least) * up_to_128(least);
             if (list[i].rank != rank) continue;
             us += HD_TURNS * (multiplied_us(d, t, square, other) + multiplied_us(d, t, square, least) +
-                              multiplied_us(d, t, up_to_128(least) * up_to_128(other), least));
+                              multiplied_us(d, t, b * up_to_128(least) * up_to_128(other), least));
         }
         if (us > most) most = us;
     }

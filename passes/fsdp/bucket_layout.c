@@ -7,7 +7,7 @@
 //
 // With `whole` a rank has all elements of an item. The largest is placed first, on the rank that has the fewest
 // elements so far; of several, on the one with the least work in all buckets. A shard is as large as the largest part,
-// so the others end with padding.
+// so the others end with padding. On one rank, `alike` items are in the order of their sizes.
 #include "passes/fsdp/bucket_layout.h"
 #include "ir/base/ints.h"
 #include <stdlib.h>
@@ -93,6 +93,13 @@ static bool place_whole(Bucket *b, int64_t grid, Arena *scratch) {
     return true;
 }
 
+static int by_size(const void *a, const void *b) {
+    const BucketItem *x = a, *y = b;
+    if (x->count != y->count) return x->count > y->count ? -1 : 1;
+    if (x->row != y->row) return x->row > y->row ? -1 : 1;
+    return x->param->id - y->param->id;
+}
+
 bool hd_bucket_layout(Bucket *b, int64_t ranks, int64_t replicas, Arena *scratch) {
     BucketItem *sorted = HD_NEWN(scratch, BucketItem, b->n + 1);
     int n = 0;
@@ -108,6 +115,7 @@ bool hd_bucket_layout(Bucket *b, int64_t ranks, int64_t replicas, Arena *scratch
         b->replicas = replicas;
         return grid && place_whole(b, grid, scratch);
     }
+    if (b->alike && n) qsort(sorted, (size_t)n, sizeof *sorted, by_size);
     for (int i = 0; i < n; i++) {
         BucketItem *item = &sorted[i];
         int64_t step = HD_BUCKET_ALIGN;

@@ -15,6 +15,7 @@ typedef struct {
     int n;
     int64_t ranks, replicas;
     bool whole;          // each item is on one rank; all of them decay, or none does
+    bool alike;          // of whole items on one rank, equal ones follow each other, the largest first
     int64_t *work;       // whole: of each rank, in all buckets so far
     int64_t size, shard; // elements of the whole and of one rank
     int64_t decayed;     // the elements before it belong to parameters with weight decay, or are padding

@@ -28,7 +28,8 @@
 // gradient, in which what is added to them adds up, and without states: whatever module they are in, one collective
 // moves all of them.
 // Parameters whose group has an optimizer of its own have buckets of their own, @b.muon. One that looks at more than
-// elements takes whole parameters: each is on one rank, and what decays is apart from what does not.
+// elements takes whole parameters: each is on one rank, and what decays is apart from what does not. On one device the
+// matrices of all units that are orthogonalized share @root.muon, equal ones side by side, as products take them.
 // Weights used in f32 need no compute weights besides the master weights. The optimizer writes master and compute
 // weights; @b.next is gathered from them, by the same step or by the next one (windows.c). With weights = master there
 // are none of a shard: a gather rounds the master weights (`out`).
@@ -199,6 +200,11 @@ static bool may_be_whole(Fsdp *s, const Symbol *p) {
     return true;
 }
 
+static bool shares_root(const Fsdp *s, const Symbol *p) {
+    const Func *k = s->ranks == 1 ? hd_func_find(s->m, hd_word(&p->attrs, A_UPDATED_BY, "")) : NULL;
+    return k && hd_optimizer_turn(k);
+}
+
 // Collects the parameters of each bucket; those of @root come last. false after an error.
 static bool collect(Fsdp *s) {
     Ctx *cx = s->m->cx;
@@ -207,7 +213,7 @@ static bool collect(Fsdp *s) {
     for (int last = 0; last < 2; last++)
         for (Symbol *p = s->m->symbols; p; p = p->next) {
             if (p->kind != SYM_PARAM) continue;
-            if (hd_has(&p->attrs, A_KERNEL)) hd_set_word(cx, &p->attrs, A_UNIT, root);
+            if (hd_has(&p->attrs, A_KERNEL) || shares_root(s, p)) hd_set_word(cx, &p->attrs, A_UNIT, root);
             const char *unit = hd_intern(cx, hd_word(&p->attrs, A_UNIT, root));
             if ((unit == root) != (last == 1)) continue;
             if (p->type->dtype != TY_F32) {
@@ -343,6 +349,7 @@ static bool place(Fsdp *s, FsdpBucket *b) {
         if (!s->work) s->work = HD_NEWN(s->cx->scratch, int64_t, hd_mesh_ranks(&s->mesh, HD_ALL_AXES));
         b->layout.whole = true;
         b->layout.work = s->work;
+        b->layout.alike = hd_optimizer_turn(b->own_kernel) != NULL;
     }
     b->layout.items = b->items.at;
     b->layout.n = b->items.n;

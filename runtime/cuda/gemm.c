@@ -19,6 +19,12 @@ static unsigned align_of(const HdGemm *g) { return g->align ? (unsigned)g->align
 
 typedef HdChoice Kept; // the cache entry
 
+static HdGemm like(const HdGemm *g) { // the product that the algorithm is chosen for
+    HdGemm l = *g;
+    if (g->like) l.batch = g->like;
+    return l;
+}
+
 static bool lt_ok(HdCuda *x, LtStatus s, const char *what) {
     if (s == HD_CUBLAS_STATUS_SUCCESS) return true;
     return hd_cuda_fail(x, "cuBLASLt: %s: %s", what, x->api.cublasLtGetStatusString(s));
@@ -29,7 +35,7 @@ static void describe(const HdGemm *g, char *text, size_t size) {
     snprintf(text, size, "%lld x %lld x %lld%s%s %s,%s->%s%s%s%s%s", (long long)g->m, (long long)g->n, (long long)g->k,
              g->ta ? " ta" : "", g->tb ? " tb" : "", hd_dtypes[g->a].name, hd_dtypes[g->b].name, hd_dtypes[g->d].name,
              g->accumulate ? " +=" : "", epilogues[g->epilogue], scales[g->scaled], g->fast ? " fast" : "");
-    if (g->batch > 1) snprintf(text + strlen(text), size - strlen(text), " x %lld", (long long)g->batch);
+    if (like(g).batch > 1) snprintf(text + strlen(text), size - strlen(text), " x %lld", (long long)like(g).batch);
 }
 
 enum { NAME = 256 };
@@ -80,6 +86,12 @@ static bool set_scale_modes(HdCuda *x, const HdGemm *g, const HdGemmState *s) {
                           set_scales(x, g, s, 256, 256)); // only that there are some is read before the first call
 }
 
+static bool make_layouts(HdCuda *x, const HdGemm *g, HdGemmState *s) {
+    return layout(x, &s->b, g->b, g->tb ? g->k : g->n, g->tb ? g->n : g->k, g->batch) &&
+           layout(x, &s->a, g->a, g->ta ? g->m : g->k, g->ta ? g->k : g->m, g->batch) &&
+           layout(x, &s->d, g->d, g->n, g->m, g->batch);
+}
+
 static bool make_descriptors(HdCuda *x, const HdGemm *g, HdGemmState *s) {
     const HdCudaApi *api = &x->api;
     static const uint32_t epilogues[] = {HD_CUBLASLT_EPILOGUE_DEFAULT, HD_CUBLASLT_EPILOGUE_BIAS};
@@ -94,9 +106,7 @@ static bool make_descriptors(HdCuda *x, const HdGemm *g, HdGemmState *s) {
         !describe_product(x, s, HD_CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogues[g->epilogue], sizeof *epilogues) ||
         !set_scale_modes(x, g, s) || !set_bias(x, g, s, 256)) // only its alignment is read before the first call
         return false;
-    return layout(x, &s->b, g->b, g->tb ? g->k : g->n, g->tb ? g->n : g->k, g->batch) &&
-           layout(x, &s->a, g->a, g->ta ? g->m : g->k, g->ta ? g->k : g->m, g->batch) &&
-           layout(x, &s->d, g->d, g->n, g->m, g->batch);
+    return make_layouts(x, g, s);
 }
 
 static int heuristics(HdCuda *x, const HdGemm *g, const HdGemmState *s, int wanted, LtHeuristic *out) {
@@ -144,11 +154,12 @@ static HdKey key_of(const HdCuda *x, const HdGemm *g, Tune tune) {
     static const char *const scales[] = {"", "|scales of rows", "|a scale each"};
     char text[512];
     HdKey k;
+    const HdGemm as = like(g);
     int n = snprintf(text, sizeof text,
                      "cublasLt %zu, timed %s|%s|%d SM|%lld %lld %lld|%d %d %d|%d %d %d|%d|%lld|%lld|align %u%s%s",
                      x->api.cublasLtGetVersion(), tune == TUNE_LOAD ? "under load" : "in graphs", x->device_name,
                      x->sms, (long long)g->m, (long long)g->n, (long long)g->k, g->ta, g->tb, g->accumulate, (int)g->a,
-                     (int)g->b, (int)g->d, g->epilogue, (long long)hd_gemm_batches(g), (long long)g->workspace_bytes,
+                     (int)g->b, (int)g->d, g->epilogue, (long long)hd_gemm_batches(&as), (long long)g->workspace_bytes,
                      align_of(g), scales[g->scaled], g->fast ? ", fast" : "");
     hd_key_start(&k);
     hd_key_add(&k, text, (size_t)n);
@@ -230,16 +241,30 @@ static void report(HdCuda *x, int i, const HdGemm *g, const HdGemmState *s) {
 
 static bool same_key(HdKey a, HdKey b) { return a.word[0] == b.word[0] && a.word[1] == b.word[1]; }
 
+// The algorithm stays that of `like`, and the product becomes that of g.
+static bool batch_again(HdCuda *x, const HdGemm *g, HdGemmState *s) {
+    LtHeuristic check;
+    LtLayout *const old[] = {&s->a, &s->b, &s->d};
+    for (int i = 0; i < 3; i++) {
+        x->api.cublasLtMatrixLayoutDestroy(*old[i]);
+        *old[i] = NULL;
+    }
+    return make_layouts(x, g, s) &&
+           lt_ok(x, x->api.cublasLtMatmulAlgoCheck(x->gemms.handle, s->desc, s->b, s->a, s->d, s->d, &s->algo, &check),
+                 "an algorithm of several products, for another number of them");
+}
+
 // One product: from an equal one before it, from the cache, or by choosing; then one run, so that its kernel is loaded.
 static bool prepare(HdCuda *x, const int *order, int at_order, HdKey *keys, HdStopwatch watch, Policy policy) {
     int i = order[at_order];
     const HdProgram *p = x->head.program;
     const HdGemm *g = &p->gemms[i];
     HdGemmState *s = &x->gemms.gemms[i];
-    HdGemmTrial trial = {.g = g, .s = s, .watch = watch};
-    bool fits = hd_gemm_operands(x, g, &trial.at) <= p->arena_bytes;
+    const HdGemm as = like(g);
+    HdGemmTrial trial = {.g = &as, .s = s, .watch = watch};
+    bool fits = hd_gemm_operands(x, &as, &trial.at) <= p->arena_bytes;
     keys[i] = key_of(x, g, policy.tune);
-    if (!make_descriptors(x, g, s) || (fits && !(set_bias(x, g, s, trial.at.bias) &&
+    if (!make_descriptors(x, &as, s) || (fits && !(set_bias(x, g, s, trial.at.bias) &&
                                                  set_scales(x, g, s, trial.at.scale_a, trial.at.scale_b))))
         return false;
     int twin = 0;
@@ -251,7 +276,7 @@ static bool prepare(HdCuda *x, const int *order, int at_order, HdKey *keys, HdSt
         s->candidates = t->candidates;
         s->chosen = t->chosen;
         s->ms = t->ms;
-        return true;
+        return as.batch == g->batch || batch_again(x, g, s);
     }
     policy.time = policy.time && fits;
     if (hd_choices_given(&x->choices)) {
@@ -259,6 +284,7 @@ static bool prepare(HdCuda *x, const int *order, int at_order, HdKey *keys, HdSt
     } else if (!(policy.keep && recall(x, g, s, keys[i])) && !choose(x, s, &trial, keys[i], policy)) {
         return false;
     }
+    if (as.batch != g->batch && !batch_again(x, g, s)) return false;
     if (fits && !lt_ok(x, hd_gemm_issue(x, g, s, &s->algo, x->streams[0], &trial.at), "first run of a matrix product"))
         return false;
     if (x->verbose) report(x, i, g, s);
@@ -303,7 +329,8 @@ static int64_t scratch_bytes(const HdCuda *x) { // of the largest product that f
     int64_t most = 0;
     for (int i = 0; i < p->n_gemms; i++) {
         HdGemmOperands at;
-        const int64_t need = hd_gemm_operands(x, &p->gemms[i], &at);
+        const HdGemm as = like(&p->gemms[i]);
+        const int64_t need = hd_gemm_operands(x, &as, &at);
         if (need > most && need <= p->arena_bytes) most = need;
     }
     return most;

@@ -3,19 +3,19 @@
 #include "runtime/world/mesh.h"
 #include "runtime/world/world.h"
 
-typedef struct { CuPtr d, x, g, h, sums, offered; } Places;
+typedef struct { CuPtr d, x, g, h, sums; } Places;
 
 static HdArg word(uint64_t v) { return (HdArg){.word = v}; }
 
-// x = d / |d|
+// x = d / |d|, of each matrix of a batch
 static void divide(HdCuda *x, int stream, const HdTurn *t, const HdTurned *m, const Places *at) {
     enum { RUN = 4096, THREADS = 256 };
     const int64_t n = m->rows * m->cols, runs = (n + RUN - 1) / RUN;
-    const HdGrid grid = {(unsigned)(runs < HD_TURN_RUNS ? runs : HD_TURN_RUNS), 1, 1, THREADS, 0, {0}};
+    const HdGrid grid = {(unsigned)(runs < HD_TURN_RUNS ? runs : HD_TURN_RUNS), (unsigned)m->batch, 1, THREADS, 0, {0}};
     hd_cuda_launch(&x->head, stream, t->squares, grid, 3,
                    (const HdArg[]){word(at->d), word((uint64_t)n), word(at->sums)});
-    hd_cuda_launch(&x->head, stream, t->scale, grid, 5,
-                   (const HdArg[]){word(at->d), word((uint64_t)n), word(at->sums), word(grid.gx), word(at->x)});
+    hd_cuda_launch(&x->head, stream, t->scale, grid, 4,
+                   (const HdArg[]){word(at->d), word((uint64_t)n), word(at->sums), word(at->x)});
 }
 
 static void turn(HdCuda *x, int stream, const HdTurn *t, const HdTurned *m, const Places *at) {
@@ -24,14 +24,11 @@ static void turn(HdCuda *x, int stream, const HdTurn *t, const HdTurned *m, cons
     for (int k = 0; k < HD_TURN_STEPS; k++) {
         const float s = k == HD_TURN_STEPS - 1 ? m->scale : 1;
         const CuPtr from = k % 2 ? at->d : at->x, to = k % 2 ? at->x : at->d;
-        hd_gemm_run(x, stream, m->product[0], &(HdGemmOperands){.a = from, .b = from, .d = at->g,
-                                                             .workspace = at->offered});
+        hd_gemm_run(x, stream, m->product[0], &(HdGemmOperands){.a = from, .b = from, .d = at->g});
         hd_gemm_run(x, stream, m->product[1], &(HdGemmOperands){.a = at->g, .b = at->g, .c = at->g, .d = at->h,
-                                                             .alpha = HD_TURN_C, .beta = HD_TURN_B,
-                                                             .workspace = at->offered});
+                                                             .alpha = HD_TURN_C, .beta = HD_TURN_B});
         hd_gemm_run(x, stream, m->product[2], &(HdGemmOperands){.a = tall ? from : at->h, .b = tall ? at->h : from,
-                                                             .c = from, .d = to, .alpha = s, .beta = s * HD_TURN_A,
-                                                             .workspace = at->offered});
+                                                             .c = from, .d = to, .alpha = s, .beta = s * HD_TURN_A});
     }
 }
 _Static_assert(HD_TURN_STEPS % 2 == 1, "the last of them writes where the operand was");
@@ -52,7 +49,7 @@ void hd_cuda_orthogonalize(HdExec *h, int stream, const HdTurn *t, uint64_t d) {
         const int lane = used++ % lanes;
         const CuPtr space = d + (CuPtr)lane * (CuPtr)t->lane;
         const Places at = {d + (CuPtr)m->at * bytes, space + (CuPtr)t->x,    space + (CuPtr)t->g,
-                           space + (CuPtr)t->h,      space + (CuPtr)t->sums, space + (CuPtr)t->offered};
+                           space + (CuPtr)t->h,      space + (CuPtr)t->sums};
         turn(x, lane ? HD_MAX_STREAMS + lane : stream, t, m, &at);
     }
     for (int i = 1; i < lanes; i++) {

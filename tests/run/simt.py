@@ -84,6 +84,8 @@ PROGRAMS = {
                                "schedule.logits=on")),
     "tiny_80": (F32, "80", TINY),
     "muon": (F32, "90", ("tests/run/muon.hd", "vocab=256")),
+    # products of as many matrices as a rank has of a unit, by the algorithm for those of all units
+    "muon_ranks": (F32, "90", ("tests/run/muon.hd", "vocab=256", "schedule.mesh.shard=2", "schedule.fsdp=zero3")),
     "adafactor": (F32, "90", ("tests/run/adafactor.hd", "vocab=256")),
     "tiny_moments": (MOMENTS, "90", (*TINY, "train.betas=0.9,0.95", "train.precision.moments=bf16")),
     "tiny_bf16": (BF16, "90", (*TINY, "train.precision.compute=bf16", "train.precision.master=bf16")),
@@ -140,7 +142,7 @@ PROGRAMS = {
     "softcap_192": masks("dim=768", "seq=200", "window=70", "packed=1", "softcap=1.5"),
     "documents_64": masks("dim=256", "seq=640", "packed=1"),
 }
-RANKS = {"moe_ranks": 3}  # of a program; others have one
+RANKS = {"moe_ranks": 3, "muon_ranks": 2}  # of a program; others have one
 WRITES = ("tiny", "llama_text")  # logits of a few sequences, within the bound of the loss; a text, the same tokens
 # the likeliest token; any; among the first, by number, by shares, by both
 CHOICES = (["--temperature=0"], ["--temperature=1.5"], ["--top-k=20"], ["--top-p=0.7"],

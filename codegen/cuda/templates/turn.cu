@@ -1,9 +1,11 @@
 // Before a matrix becomes orthogonal it is divided by the root of the sum of its squares, but at least by TU_LEAST. The
 // sum is in f64 and in one fixed order: block b takes runs b, b + blocks, ... of 4096 elements, as grad_norm.cu does;
 // then every block adds all of these. Written before this text: TU_SQUARES and TU_SCALE (names), TU_T (type of
-// elements), TU_LEAST (an f32 literal). Both: the same grid of at most 1024 blocks, 256 threads.
+// elements), TU_LEAST (an f32 literal). Both: the same grid of at most 1024 blocks for each of the matrices of `count`
+// elements, which follow each other; 256 threads.
 extern "C" __global__ void __launch_bounds__(256) TU_SQUARES(const TU_T *d, i64 count, double *sums) {
     enter();
+    d += (i64)blockIdx.y * count;
     double sum = 0;
     for (i64 run = (i64)blockIdx.x * 4096; run < count; run += (i64)gridDim.x * 4096)
 #pragma unroll
@@ -19,14 +21,15 @@ extern "C" __global__ void __launch_bounds__(256) TU_SQUARES(const TU_T *d, i64 
             }
         }
     sum = block_sum<256>(sum);
-    if (threadIdx.x == 0) sums[blockIdx.x] = sum;
+    if (threadIdx.x == 0) sums[blockIdx.y * gridDim.x + blockIdx.x] = sum;
 }
 
 extern "C" __global__ void __launch_bounds__(256)
-    TU_SCALE(const TU_T *d, i64 count, const double *sums, i64 parts, TU_T *x) {
+    TU_SCALE(const TU_T *d, i64 count, const double *sums, TU_T *x) {
     enter();
+    d += (i64)blockIdx.y * count, x += (i64)blockIdx.y * count, sums += blockIdx.y * gridDim.x;
     double sum = 0;
-    for (i64 i = threadIdx.x; i < parts; i += 256) sum += sums[i];
+    for (unsigned i = threadIdx.x; i < gridDim.x; i += 256) sum += sums[i];
     __shared__ float all;
     sum = block_sum<256>(sum);
     if (threadIdx.x == 0) all = (float)sqrt(sum);
