@@ -62,11 +62,12 @@ static StateNames state_names(const Emit *e) {
     return all;
 }
 
-int hd_program_average(const Emit *e) {
+void hd_program_known_states(const Emit *e, Out *fields) {
     const StateNames all = state_names(e);
-    for (int i = 0; i < all.n; i++)
-        if (!strcmp(all.at[i], HD_AVERAGE)) return i + 1;
-    return 0;
+    for (int i = 0; i < all.n; i++) {
+        if (!strcmp(all.at[i], HD_AVERAGE)) hd_printf(fields, "    .average = %d,\n", i + 1);
+        if (!strcmp(all.at[i], HD_COMPENSATION)) hd_printf(fields, "    .compensation = %d,\n", i + 1);
+    }
 }
 
 int hd_program_states(Emit *e) {

@@ -137,7 +137,7 @@ void hd_program_indexed(Emit *e, Out *fields);
 int hd_program_lines(Emit *e);   // prints rows of states of lines for the table of parameters; how many there are
 int hd_program_buckets(Emit *e); // prints the table; how many there are
 DType hd_program_state_type(const Emit *e); // of all states
-int hd_program_average(const Emit *e); // HdProgram.average
+void hd_program_known_states(const Emit *e, Out *fields); // HdProgram.average and .compensation
 int hd_program_states(Emit *e);  // likewise, the names of the optimizers' states
 
 // --- the program around the functions (program.c)

@@ -456,7 +456,7 @@ static void put_program(Emit *e, int n_params, int n_lines, int n_buckets, int n
     hd_printf(o, "    .n_comms = %d, .comms = %s, .n_buckets = %d, .buckets = %s,\n", n_comms, n_comms ? "comms" : "0",
               n_buckets, n_buckets ? "buckets" : "0");
     hd_printf(o, "    .n_states = %d, .states = %s,\n", n_states, n_states ? "states" : "0");
-    if (hd_program_average(e)) hd_printf(o, "    .average = %d,\n", hd_program_average(e));
+    hd_program_known_states(e, o);
     if (hd_program_state_type(e) != TY_F32)
         hd_printf(o, "    .state_dtype = %s,\n", hd_emit_dtype(hd_program_state_type(e)));
     hd_printf(o, "    .n_params = %d, .params = %s,\n", n_params, n_params ? "params" : "0");

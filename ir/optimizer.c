@@ -41,6 +41,12 @@ bool hd_has_lines(const Func *k) {
     return k && hd_has(&k->attrs, A_PER);
 }
 
+bool hd_compensates(const Func *k) {
+    int i = OPT_STATE;
+    while (k && i < k->n_args && strcmp(k->args[i]->name, HD_COMPENSATION) != 0) i++;
+    return k && i < k->n_args;
+}
+
 bool hd_takes_whole(const Func *k) { return hd_optimizer_turn(k) || hd_has_lines(k); }
 
 bool hd_is_whole(const Module *m, const Symbol *s) {

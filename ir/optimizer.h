@@ -14,7 +14,8 @@
 // those of the enumeration and then the states, by name; its results the weights and the states. `gradient` is
 // multiplied by the clip factor, which also takes out the scale of the loss; `decay` is 0 where no weight decay
 // applies; correction K is 1 - beta^step of number K of `betas`.
-// The state HD_AVERAGE begins as the weights, any other as 0.
+// The state HD_AVERAGE begins as the weights, any other as 0. The state HD_COMPENSATION is what the weights in bf16
+// lack: the kernel adds it to them first, and gives weights that bf16 holds.
 // A kernel whose first argument is `total` is the rule of a buffer: it has no states, and `total` is what a step adds
 // up for the element, as it is; NaN in a step that is skipped.
 enum {
@@ -44,6 +45,7 @@ enum {
 // must be so for that state. Sums are f64. A mean along rows of a value per row would be that value, and is an error.
 // Such a bucket keeps its parameters whole as well.
 #define HD_AVERAGE "ema"
+#define HD_COMPENSATION "compensation"
 // Of values and states: bit 0 where it differs from row to row, bit 1 where it does from column to column.
 enum { PER_WHOLE, PER_ROW, PER_COLUMN, PER_ELEMENT };
 int hd_per(const char *word); // -1: none
@@ -53,6 +55,7 @@ bool hd_is_rule(const Func *k);           // whether a kernel of kind optimizer 
 Func *hd_update_kernel(const Op *o);      // that `update` runs; NULL: the module has none of that name
 const char *hd_optimizer_wrong(const Func *k); // what is wrong with such a kernel, or NULL
 const Op *hd_optimizer_turn(const Func *k); // its orthogonalize; NULL: it has none
+bool hd_compensates(const Func *k);         // whether one of its states is HD_COMPENSATION
 bool hd_has_lines(const Func *k);           // a line_mean, or a state that is not per element
 bool hd_takes_whole(const Func *k);         // one of both
 bool hd_is_whole(const Module *m, const Symbol *s); // a parameter or bucket whose kernel does

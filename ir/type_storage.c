@@ -250,14 +250,14 @@ static const char *part_wrong(Rule *r, const Symbol *s, bool any, bool half, boo
     return NULL;
 }
 
-// Master weights in bf16 are rounded by a seed, and no others are.
-static const char *rounding_wrong(Rule *r, bool whole) {
+// Master weights in bf16 are rounded by a seed, unless a state has what rounding loses, and no others are.
+static const char *rounding_wrong(Rule *r, const Func *k) {
     const Symbol *master = hd_rule_symbol(r, A_MASTER_WEIGHTS, SYM_BUFFER);
-    const bool narrow = master->type->dtype == TY_BF16;
+    const bool narrow = master->type->dtype == TY_BF16, whole = hd_takes_whole(k), exact = hd_compensates(k);
     const Symbol *seed = hd_has(&r->o->attrs, A_ROUNDING) ? hd_rule_symbol(r, A_ROUNDING, SYM_BUFFER) : NULL;
-    if (narrow != (seed != NULL))
-        WRONG(narrow ? "@%s : %s is rounded by a seed: the update needs `rounding`"
-                     : "@%s : %s is not rounded: leave out `rounding`", master->name, TEXT(master->type));
+    if ((narrow && !exact) != (seed != NULL))
+        WRONG(narrow && !exact ? "@%s : %s is rounded by a seed: the update needs `rounding`"
+                               : "@%s : %s is not rounded: leave out `rounding`", master->name, TEXT(master->type));
     if (seed && (seed->type->dtype != TY_I32 || hd_type_count(seed->type) != 4))
         WRONG("the seed is in an i32[4], not in @%s : %s", seed->name, TEXT(seed->type));
     if (narrow && whole) WRONG("@%s : %s is not f32, and its kernel takes whole parameters", master->name,
@@ -275,7 +275,7 @@ const char *hd_rule_update(Rule *r) {
     const Func *k = hd_update_kernel(r->o);
     const bool lines = hd_has_lines(k), sound = lines && !hd_optimizer_wrong(k);
     for (int i = 0; !e && i < 2; i++) e = part_wrong(r, hd_rule_symbol(r, parts[i], SYM_BUFFER), false, !i, true);
-    if (!e) e = rounding_wrong(r, hd_takes_whole(k));
+    if (!e) e = rounding_wrong(r, k);
     for (; !e && (s = hd_state(r->o->func->module, &r->o->attrs, states)); states++) {
         const DType d = hd_state(r->o->func->module, &r->o->attrs, 0)->type->dtype;
         e = part_wrong(r, s, false, true, !lines || (sound && hd_state_per(k, states) == PER_ELEMENT));

@@ -293,6 +293,7 @@ typedef struct {
     const char *const *states; // names of the optimizers'; a bucket has those of its own
     HdDtype state_dtype; // of all of them
     int average; // the state, from 1, that is an average of the weights and begins as they do; 0: none is
+    int compensation; // likewise, of what the weights in bf16 lack
     const HdBucket *buckets;
     int n_params;
     const HdParam *params; // and behind them n_lines more: states with a number for each row, column or parameter

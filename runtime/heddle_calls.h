@@ -143,7 +143,8 @@ typedef struct {
     const HdRounded *list;
     int64_t before, place;
 } HdRounding;
-// As hd_host_update, of master weights in bf16 and states of type `dtype`. scalars[4] is the step.
+// As hd_host_update, of master weights in bf16 and states of type `dtype`. scalars[4] is the step. `r` NULL: to nearest
+// even.
 void hd_host_update_rounded(HdUpdate *update, int64_t count, int64_t decayed, float weight_decay, float lr_scale,
                             const float *grad, void *master, int n_states, HdDtype dtype, void *const *states,
                             const float *scalars, const HdRounding *r);

@@ -265,7 +265,7 @@ void hd_cuda_print_update(Emit *e, const Op *o) {
     const States s = states_of(e, o);
     const bool turns = hd_optimizer_turn(k) != NULL, rounds = hd_has(&o->attrs, A_ROUNDING);
     const char *arg[12 + HD_MAX_STATES], *name = hd_sprintf(e->a, "%s_%s%s", hd_emit_identifier(e, k),
-                                                            hd_dtype_text(rounds ? TY_BF16 : compute),
+                                                            hd_dtype_text(weights ? compute : master->type->dtype),
                                                             weights ? "" : "_master");
     if (!n) return;
     if (hd_has_lines(k)) {

@@ -38,6 +38,7 @@ static void put_lines(Emit *e, const Op *o, const char *states) {
 
 // Master weights in bf16: how they are rounded, as C.
 static const char *rounding_of(Emit *e, const Op *o) {
+    if (!hd_has(&o->attrs, A_ROUNDING)) return "NULL";
     const EmitRounding r = hd_emit_rounding(e, o);
     return hd_sprintf(e->a, "&(const HdRounding){%s, 0x%xu, %d, (const HdRounded[]){%s}, %s, %s}",
                       i32(e, at(e, hd_emit_buffer(e, o, hd_word(&o->attrs, A_ROUNDING, ""), 0))), HD_ROUNDING_KEY, r.n,
@@ -64,7 +65,7 @@ void hd_host_print_update(Emit *e, const Op *o) {
         hd_printf(&states, "%s%s", n++ ? ", " : "", f32(e, at(e, hd_emit_workspace(e, o))));
         put_direction(e, o, n, states.text);
     }
-    const bool rounds = hd_has(&o->attrs, A_ROUNDING), narrow = d != TY_F32 || rounds;
+    const bool rounds = master->type->dtype == TY_BF16, narrow = d != TY_F32 || rounds;
     const char *place = at(e, hd_emit_buffer(e, o, master->name, 0)), *type = narrow ? "void" : "float";
     const char *how = rounds ? hd_sprintf(e->a, ", %s", rounding_of(e, o)) : "";
     const char *copy = rounds    ? ""

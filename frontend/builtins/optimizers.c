@@ -82,10 +82,31 @@ static int number_of(const char *name) { // OPT_STATE: it is none of every updat
     return i;
 }
 
+// train.precision.master = kahan: weights of 8 bits of precision, and what they lack as one more state (Kahan's
+// summation). The parts of a number are Veltkamp's: a product by 2^16 + 1 and two differences leave its upper 8 bits.
+static bool compensates(const Front *f) { return !f->own && !strcmp(hd_settings_word(f, A_MASTER), "kahan"); }
+
+static Value *upper_part(Front *f, Span s, Value *v) {
+    Value *const factor = hd_emit_const(f, s, 0x1p16 + 1, v->type);
+    Value *const wide = hd_emit(f, s, OP_MUL, 2, (Value *[]){v, factor}, NULL, NULL);
+    Value *const lower = hd_emit(f, s, OP_SUB, 2, (Value *[]){wide, v}, NULL, NULL);
+    return hd_emit(f, s, OP_SUB, 2, (Value *[]){wide, lower}, NULL, NULL);
+}
+
+// The weights in full become both parts. Result: how many results there are now.
+static int part(Front *f, Span s, int n, Value **out) {
+    if (!compensates(f)) return n;
+    Value *const weights = out[0];
+    out[0] = upper_part(f, s, weights);
+    out[n] = hd_emit(f, s, OP_SUB, 2, (Value *[]){weights, out[0]}, NULL, NULL);
+    return n + 1;
+}
+
 // The kernel's arguments and the constants of the settings, for the function's arguments.
 static void bind(Front *f, const Node *fn, Val *args) {
     const Type *number = hd_type(f->cx, TY_F32, 0, NULL);
     Value *given[OPT_STATE];
+    int weights = 0; // the argument
     for (int i = 0; i < OPT_STATE; i++) given[i] = hd_arg_add(f->func, number, hd_optimizer_argument(i));
     for (int k = 0; k < fn->c->n; k++) {
         const Node *formal = fn->c->kids[k];
@@ -93,8 +114,12 @@ static void bind(Front *f, const Node *fn, Val *args) {
         Value *v = i < OPT_STATE ? given[i]
                    : formal->a   ? hd_arg_add(f->func, number, formal->name)
                                  : hd_emit_const(f, fn->span, setting_of(f, formal->name), number);
+        if (i == OPT_WEIGHTS) weights = k;
         args[k] = (Val){.kind = VAL_TENSOR, .tensor = v};
     }
+    if (!compensates(f)) return;
+    Value *const lacks = hd_arg_add(f->func, number, HD_COMPENSATION);
+    args[weights].tensor = hd_emit(f, fn->span, OP_ADD, 2, (Value *[]){given[OPT_WEIGHTS], lacks}, NULL, NULL);
 }
 
 bool hd_optimizer_takes(const Front *f, const char *setting) {
@@ -175,7 +200,10 @@ static Func *lower_text(Front *f, const Node *fn) {
     Value *out[2 + HD_MAX_STATES];
     int n = v.kind == VAL_LIST ? v.n : 1;
     for (int i = 0; i < n && i <= HD_MAX_STATES; i++) out[i] = v.kind == VAL_LIST ? v.list[i].tensor : v.tensor;
-    if (v.kind != VAL_BAD) n = follow(f, fn->span, n, out), hd_optimizer_keep(f, fn->span, n, out);
+    if (v.kind != VAL_BAD) {
+        n = follow(f, fn->span, part(f, fn->span, n, out), out);
+        hd_optimizer_keep(f, fn->span, n, out);
+    }
     f->frame = caller;
     set_pers(f, fn);
     hd_append(k, hd_op_new(k, OP_RETURN, n, out));

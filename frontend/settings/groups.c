@@ -192,12 +192,13 @@ static bool apply_to(Front *f, Group *g, const char *pattern, Span at, Own *own)
     return any || hd_front_error(f, at, "no parameter has the name '%s', and no module with parameters", pattern);
 }
 
-// train.precision.moments = bf16 is for states that are kept element by element, and master = bf16 for weights that are
-// updated so.
+// train.precision.moments = bf16 is for states that are kept element by element, and master = bf16 or kahan for weights
+// that are updated so.
 static bool keeps_f32(Front *f, Span at, const char *optimizer) {
-    if (!strcmp(hd_settings_word(f, A_MASTER), "bf16"))
-        return hd_front_error(f, at, "%s keeps its weights in f32, and train.precision.master = bf16: choose master = "
-                              "f32, or another optimizer for this group", optimizer);
+    const char *master = hd_settings_word(f, A_MASTER);
+    if (strcmp(master, "f32") != 0)
+        return hd_front_error(f, at, "%s keeps its weights in f32, and train.precision.master = %s: choose master = "
+                              "f32, or another optimizer for this group", optimizer, master);
     return strcmp(hd_settings_word(f, A_MOMENTS), "bf16") ||
            hd_front_error(f, at, "%s keeps its %s in f32, and train.precision.moments = bf16: choose moments = f32, or "
                           "another optimizer for this group", optimizer,

@@ -352,9 +352,16 @@ static bool gradients_fit(Front *f, const Settings *set, const Mesh *mesh) {
 
 static bool master_fits(Front *f, const Settings *set) {
     const Setting *master = &set->at[row_of(A_MASTER)];
-    const char *compute = set->at[row_of(A_COMPUTE)].word;
-    return !strcmp(master->word, "f32") || !strcmp(compute, "bf16") ||
-           hd_front_error(f, master->span, "train.precision.master = bf16 needs compute = bf16, not %s", compute);
+    const char *compute = set->at[row_of(A_COMPUTE)].word, *moments = set->at[row_of(A_MOMENTS)].word;
+    if (!strcmp(master->word, "f32")) return true;
+    if (strcmp(compute, "bf16") != 0)
+        return hd_front_error(f, master->span, "train.precision.master = %s needs compute = bf16, not %s", master->word,
+                              compute);
+    return strcmp(master->word, "kahan") || !strcmp(moments, "bf16") ||
+           hd_front_error(f, master->span,
+                          "train.precision.master = kahan keeps what the rounding of a weight loses in the type of the "
+                          "moments, and in f32 it takes the bytes of master = f32: set train.precision.moments = bf16, "
+                          "or master = f32");
 }
 
 static Mesh mesh_of(const Settings *set) { // the rows of the axes are one after another, in their order

@@ -75,11 +75,12 @@ static Symbol *add_symbol(Fsdp *s, SymbolKind kind, const char *name, DType d, i
 
 // --- which parameters share a bucket
 // Parameters that are read in another dtype than the compute dtype, by symbol. On one rank both kinds share a bucket
-// whose master weights are f32; gathered weights must have one dtype. Where other master weights are bf16, vectors are
-// read from f32: those of norms are near 1, where neighbours in bf16 are 2^-7 apart, and take little memory.
+// whose master weights are f32; gathered weights must have one dtype. Where other master weights are rounded to bf16 at
+// random, vectors are read from f32: those of norms are near 1, where neighbours in bf16 are 2^-7 apart, and take
+// little memory.
 static PtrMap wide_params(Fsdp *s) {
     PtrMap wide = {0};
-    for (const Symbol *p = s->m->symbols; p && s->kept != TY_F32; p = p->next)
+    for (const Symbol *p = s->m->symbols; p && s->kept != TY_F32 && !s->compensates; p = p->next)
         if (p->kind == SYM_PARAM && p->type->rank < 2 && !hd_has(&p->attrs, A_FROZEN))
             hd_ptr_set(s->cx->scratch, &wide, p, 1);
     for (Func *f = s->m->funcs; f && s->compute != TY_F32; f = f->next) {

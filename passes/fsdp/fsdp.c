@@ -288,13 +288,18 @@ static bool read_types(Fsdp *s) {
     Ctx *cx = s->m->cx;
     const char *compute = hd_word(s->train, A_COMPUTE, "f32");
     const char *moments = hd_word(s->train, A_MOMENTS, "f32"), *kept = hd_word(s->train, A_MASTER, "f32");
+    s->compensates = !strcmp(kept, "kahan");
     if (!hd_dtype_parse(moments, &s->moments) || (s->moments != TY_F32 && s->moments != TY_BF16))
         return hd_error(cx, (Span){0}, "moments = %s: the optimizer's states can be kept in f32 or bf16", moments);
     if (!hd_dtype_parse(compute, &s->compute) || !hd_dtype_is_float(s->compute) || s->compute == TY_F64)
         return hd_error(cx, (Span){0}, "compute = %s: parameters can be used as f32, bf16 or f16", compute);
-    if (!hd_dtype_parse(kept, &s->kept) || (s->kept != TY_F32 && (s->kept != TY_BF16 || s->compute != TY_BF16)))
+    if (!hd_dtype_parse(s->compensates ? "bf16" : kept, &s->kept) ||
+        (s->kept != TY_F32 && (s->kept != TY_BF16 || s->compute != TY_BF16)))
         return hd_error(cx, (Span){0}, "master = %s with compute = %s: the optimizer can keep the weights in f32, or "
                         "in bf16 where compute is bf16", kept, compute);
+    if (s->compensates && !hd_compensates(s->optimizer))
+        return hd_error(cx, s->optimizer ? s->optimizer->span : (Span){0}, "master = kahan, and the kernel of kind "
+                        "optimizer has no state %s", HD_COMPENSATION);
     return true;
 }
 

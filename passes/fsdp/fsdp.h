@@ -68,6 +68,7 @@ typedef struct {
     bool tree; // likewise, and sums are those of a binary tree over micro-batches of all ranks
     bool quantizes; // what forward products quantize is gathered in one byte
     int quantized;  // gathers of such weights
+    bool compensates; // weights in bf16 have a state of what they lack
     bool from_master; // weights are gathered from the master weights, and no rounded copy of them is kept
     const Func *optimizer; // its kernel
     int64_t *work;         // of ranks, with matrices that each have whole (bucket_layout.h)

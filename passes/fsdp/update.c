@@ -212,7 +212,8 @@ static void update(Fsdp *s, Builder *b, FsdpBucket *k, Value *scalars) {
     if (hd_has(&k->bucket->attrs, A_STATES)) hd_set_attr(cx, &as, hd_attr(&k->bucket->attrs, A_STATES));
     hd_set_word(cx, &as, A_MASTER_WEIGHTS, k->master->name);
     if (k->compute) hd_set_word(cx, &as, A_WEIGHTS, k->compute->name);
-    if (k->master->type->dtype != TY_F32) hd_set_word(cx, &as, A_ROUNDING, hd_fsdp_random_state(s)->name);
+    if (k->master->type->dtype != TY_F32 && !s->compensates)
+        hd_set_word(cx, &as, A_ROUNDING, hd_fsdp_random_state(s)->name);
     hd_set_int(cx, &as, A_DECAYED, k->layout.decayed);
     if (s->strategy != FSDP_NONE) hd_set_int(cx, &as, A_RANKS, k->shards);
     hd_set_word(cx, &as, A_KERNEL, (k->rule ? k->rule : k->own_kernel ? k->own_kernel : s->optimizer)->name);

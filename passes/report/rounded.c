@@ -49,9 +49,9 @@ void hd_report_rounded(const Module *m, Facts *r, Arena *a) {
                *compute = hd_word(hd_settings(m, "train"), A_COMPUTE, "f32"),
                *master = hd_word(hd_settings(m, "train"), A_MASTER, "f32");
     if (!step || r->rounded.gathers || strcmp(asked, "master")) return;
-    r->rounded.why = !strcmp(compute, "f32")  ? "compute = f32, so nothing is rounded"
-                     : strcmp(master, "f32") != 0 ? "master = bf16, so what is gathered is rounded already"
-                                             : "every rank updates all weights, so none are gathered";
+    r->rounded.why = !strcmp(compute, "f32")      ? "compute = f32, so nothing is rounded"
+                     : strcmp(master, "f32") != 0 ? "weights are kept in bf16, so what is gathered is rounded already"
+                                                  : "every rank updates all weights, so none are gathered";
 }
 
 void hd_report_rounded_json(const Facts *r, Out *o) {

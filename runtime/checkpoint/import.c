@@ -207,7 +207,7 @@ static bool import_piece(HdExec *x, int k, int64_t first, int64_t n, float *v, v
         else if (!turned_floats(w, &whole, k, run.first, run.count, v + at)) wrong = w->of[k][0];
         at += run.count;
     }
-    if (!wrong) return hd_put_weights(x, q, first, n, v);
+    if (!wrong) return hd_put_given(x, q, first, n, v);
     return hd_fail("%s: tensor '%s' is %s; F32, BF16 and F16 are read", wrong->file->path, wrong->tensor->name,
                    wrong->tensor->dtype);
 }

@@ -23,6 +23,12 @@ static inline int hd_saved_params(const HdProgram *p) { return p->n_params + p->
 // optimizer.
 bool hd_saves(const HdProgram *p, const HdParam *q, int role);
 static inline HdRole hd_average_role(const HdProgram *p) { return (HdRole)(HD_STATE + p->average - 1); } // of average
+static inline bool hd_is_average(const HdProgram *p, int role) {
+    return p->average && role == HD_STATE + p->average - 1;
+}
+static inline bool hd_is_compensation(const HdProgram *p, int role) {
+    return p->compensation && role == HD_STATE + p->compensation - 1;
+}
 enum { HD_WEIGHT_ROLES = 4 };
 // Roles that hold the same values at the start: master, compute, next, and the average where there is one. Result: how
 // many.
@@ -74,6 +80,8 @@ bool hd_spread_pieces(HdExec *x, HdRole role, HdPieceFn *fn, void *data);
 bool hd_write_as(HdExec *x, HdDtype dtype, int64_t offset, const float *v, int64_t n);
 // Stores elements [first, first+n) of a parameter in all that hold weights at the start, as far as this rank has them.
 bool hd_put_weights(HdExec *x, const HdParam *q, int64_t first, int64_t n, const float *v);
+// The same of numbers from a file, and what rounding them to bf16 loses as their compensation. `v` is written over.
+bool hd_put_given(HdExec *x, const HdParam *q, int64_t first, int64_t n, float *v);
 
 // DIR/NAME; false after hd_fail: too long
 bool hd_checkpoint_path(const char *dir, const char *name, char *path, size_t size);

@@ -212,12 +212,11 @@ static bool floats(Source *s, const HdProgram *p, int role, int k, int64_t first
     return true;
 }
 
-static bool is_average(const HdProgram *p, int role) { return p->average && role == (int)hd_average_role(p); }
-
 // Whether the checkpoint has that role, and it means the same here.
 static bool holds(const Source *s, const HdProgram *p, int role) {
     if (role == HD_MASTER) return true;
-    return !s->differences.optimizer && !(s->differences.average && is_average(p, role));
+    return !s->differences.optimizer && !(s->differences.average && hd_is_average(p, role)) &&
+           !(s->differences.compensation && hd_is_compensation(p, role));
 }
 
 typedef struct { Source *s; int role; } Resume;
@@ -229,14 +228,15 @@ static bool resume_piece(HdExec *x, int k, int64_t first, int64_t n, float *v, v
     const bool averaged = r->role == HD_MASTER && r->s->averaged &&
                           hd_saves(x->program, q, (int)hd_average_role(x->program));
     const int from = averaged ? (int)hd_average_role(x->program) : r->role;
-    if (fresh && is_average(x->program, r->role)) return true; // as the weights, which were written before
+    const bool with_weights = hd_is_average(x->program, r->role) || hd_is_compensation(x->program, r->role);
+    if (fresh && with_weights) return true; // they were written before, and this with them
     if (fresh) memset(v, 0, sizeof *v * (size_t)n);
     for (int64_t at = 0; !fresh && at < n;) {
         const HdSpan run = hd_whole_run(x->program, q, hd_part(x->program, q, x->world->rank), first + at, n - at);
         if (!floats(r->s, x->program, from, k, run.first, run.count, v + at)) return false;
         at += run.count;
     }
-    if (r->role == HD_MASTER) return hd_put_weights(x, q, first, n, v);
+    if (r->role == HD_MASTER) return hd_put_given(x, q, first, n, v);
     const HdDtype dtype = hd_stored_as(x->program, &x->program->buckets[q->bucket], (HdRole)r->role);
     return hd_write_as(x, dtype, hd_place(x, q, (HdRole)r->role, first), v, n);
 }

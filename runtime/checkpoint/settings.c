@@ -170,6 +170,7 @@ static void compare(const char *name, const Setting *theirs, const Setting *ours
     c->d->optimizer |= !strcmp(name, "optimizer") || !strcmp(name, "optimizer.own") ||
                        !strcmp(name, "frozen"); // other parameters have states
     c->d->average |= !strcmp(name, "optimizer.ema") && theirs->value_n == 1; // they have none: 0
+    c->d->compensation |= !strcmp(name, "precision.master"); // if one side has it, the other has not
     if (hd_setting_may_change(c->with, name)) return;
     c->d->refused++;
     snprintf(text, sizeof text, "%s = %.*s there, %.*s in this program", short_name(name), theirs->value_n,

@@ -13,6 +13,7 @@ typedef struct {
     int differing, refused;      // settings that differ; those of them that --resume-with does not let change
     bool batch, seed, optimizer; // differ: sequences of a micro-batch, the seed, the kind of optimizer
     bool average;                // the checkpoint holds no average of its weights, and this program keeps one
+    bool compensation;           // likewise of what weights in bf16 lack
     char said[1000];             // of the refused ones: "clip = 1.0 there, 0.5 in this program; ..."
     char names[400];             // likewise, for --resume-with: "clip,lr.peak"
 } HdDifferences;

@@ -1,6 +1,7 @@
 // Which elements of a parameter a rank holds, where they are, and how they are written.
 #include "runtime/checkpoint/state.h"
 #include "runtime/checkpoint/pieces.h"
+#include "runtime/bits.h"
 #include "runtime/dtypes.h"
 #include "runtime/world/mesh.h"
 #include <math.h>
@@ -147,6 +148,18 @@ bool hd_put_weights(HdExec *x, const HdParam *q, int64_t first, int64_t n, const
         if (!hd_write_as(x, hd_stored_as(x->program, b, role), place, from, here.count)) return false;
     }
     return true;
+}
+
+bool hd_put_given(HdExec *x, const HdParam *q, int64_t first, int64_t n, float *v) {
+    const HdBucket *b = bucket(x, q);
+    const HdRole role = (HdRole)(HD_STATE + x->program->compensation - 1);
+    if (!hd_put_weights(x, q, first, n, v)) return false;
+    const HdSpan here = x->program->compensation ? common(hd_span(x, q, role), (HdSpan){first, n}) : (HdSpan){0, 0};
+    float *const lacks = v + (here.first - first);
+    if (!here.count) return true;
+    for (int64_t i = 0; i < here.count; i++)
+        lacks[i] -= b->master_dtype == HD_BF16 ? hd_from_bf16(hd_to_bf16(lacks[i])) : lacks[i];
+    return hd_write_as(x, hd_stored_as(x->program, b, role), hd_place(x, q, role, here.first), lacks, here.count);
 }
 
 // --- shapes

@@ -32,7 +32,7 @@ void hd_host_update_rounded(HdUpdate *update, int64_t count, int64_t decayed, fl
     const uint32_t step = (uint32_t)scalars[4];
 #pragma omp parallel for schedule(static) if (count > 4 * BLOCK)
     for (int64_t at = 0; at < count; at += BLOCK) {
-        const int64_t n = at + BLOCK < count ? BLOCK : count - at, first = r->before + at;
+        const int64_t n = at + BLOCK < count ? BLOCK : count - at, first = (r ? r->before : 0) + at;
         float wide[HD_STATES][BLOCK], *parts[HD_STATES], weights[BLOCK];
         uint16_t *const to = (uint16_t *)master + at;
         for (int i = 0; i < n_states; i++) hd_load_f32(dtype, states[i], at, n, parts[i] = wide[i]);
@@ -40,7 +40,8 @@ void hd_host_update_rounded(HdUpdate *update, int64_t count, int64_t decayed, fl
         hd_host_update(update, n, decayed - at, weight_decay, lr_scale, grad + at, weights, n_states, parts, NULL,
                        HD_F32, scalars);
         for (int i = 0; i < n_states; i++) hd_store_f32(dtype, wide[i], n, states[i], at);
-        for (int k = 0; k < r->n; k++) {
+        if (!r) hd_store_f32(HD_BF16, weights, n, master, at);
+        for (int k = 0; r && k < r->n; k++) {
             const HdRounded *p = &r->list[k];
             const int64_t from = p->at > first ? p->at : first;
             const int64_t end = k + 1 < r->n && p[1].at < first + n ? p[1].at : first + n;

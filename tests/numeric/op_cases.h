@@ -17,8 +17,13 @@ enum {
 };
 typedef struct { int dtypes; const char *text; } OpCase;
 
-// More of them, for a kernel with means of rows and columns.
+// More of them, for a kernel with means of rows and columns, and one for weights of 8 bits and what they lack.
 static const char *const op_lines =
+    "kernel @kahan(%gradient: f32, %weights: f32, %lr: f32, %decay: f32, %correction1: f32, %correction2: f32, "
+    "%v: f32, %compensation: f32) -> f32, f32, f32 with {kind = optimizer} {\n"
+    "  %0 = add %weights, %compensation : f32\n  %1 = mul %lr, %gradient : f32\n  %2 = sub %0, %1 : f32\n"
+    "  %3 = const {value = 65537.0} : f32\n  %4 = mul %2, %3 : f32\n  %5 = sub %4, %2 : f32\n"
+    "  %6 = sub %4, %5 : f32\n  %7 = sub %2, %6 : f32\n  %8 = add %v, %gradient : f32\n  return %6, %8, %7\n}\n"
     "kernel @lined(%gradient: f32, %weights: f32, %lr: f32, %decay: f32, %correction1: f32, %correction2: f32, "
     "%row: f32, %column: f32, %number: f32, %each: f32) -> f32, f32, f32, f32, f32 with {kind = optimizer, per = [row, "
     "column, whole, element]} {\n"
@@ -30,6 +35,8 @@ static const char *const op_lines =
     "  %14 = add %number, %13 : f32\n  %15 = add %each, %11 : f32\n  %16 = mul %decay, %weights : f32\n"
     "  %17 = add %16, %15 : f32\n  %18 = mul %lr, %17 : f32\n  %19 = sub %weights, %18 : f32\n"
     "  return %19, %3, %4, %14, %15\n}\n"
+    "buffer @r.half : bf16[3274] {class = optimizer}\n"
+    "buffer @r.lacks : bf16[3274] {class = optimizer}\n"
     "param @l.tall : f32[70,40] {bucket = @l, offset = 0, updated_by = @lined, decay}\n"
     "param @l.wide : f32[20,60] {bucket = @l, offset = 2816, updated_by = @lined, decay}\n"
     "param @l.vector : f32[33] {bucket = @l, offset = 4016, updated_by = @lined, decay}\n"
@@ -390,6 +397,11 @@ static const OpCase op_cases[] = {
                "  update %0 {gradient = @l.grad, states = [@l.row, @l.column, @l.number, @l.each], master_weights = "
                "@l.master, weights = @l.compute, decayed = 4064, weight_decay = 0.1, lr_scale = 0.5, kernel = @lined}\n"
                "  return\n}"},
+    // weights that are rounded to nearest, with a state of what they lack
+    {CASE_BF16, "(%p: f32) {\n"
+                "  %0 = step_scalars %p {counter = @step, clip = 0.0, betas = [0.9, 0.95], lr = constant, lr_peak = "
+                "0.01} : f32[8]\n  update %0 {gradient = @r.grad, states = [@r.half, @r.lacks], master_weights = "
+                "@r.master, decayed = 2880, weight_decay = 0.1, kernel = @kahan}\n  return\n}"},
     // weights that are rounded at random, of several parameters, in steps of two numbers
     {CASE_BF16, "(%p: f32) {\n"
                 "  %0 = step_scalars %p {counter = @step, clip = 0.0, betas = [0.9, 0.95], lr = constant, lr_peak = "

@@ -243,20 +243,21 @@ static void check_frozen(PlanCheck *c, const BucketParts *k, bool frozen) {
                           hd_plan_part_text(none[i]), k->part[none[i]]->name);
 }
 
-// Master weights are in the type of their bucket: where config @train says master = bf16, bf16 if ops read them so.
+// Master weights are in the type of their bucket: where config @train says master = bf16 or kahan, bf16 if ops read
+// them so.
 // Where it says nothing, either.
 static void check_master(PlanCheck *c, const BucketParts *k) {
     const Symbol *s = k->symbol, *master = k->part[PART_MASTER], *copy = k->part[PART_COMPUTE],
                  *next = k->part[PART_NEXT];
     const char *said = hd_word(hd_settings(c->m, "train"), A_MASTER, NULL);
-    const bool frozen = hd_has(&s->attrs, A_FROZEN), narrow = said && !strcmp(said, "bf16");
+    const bool frozen = hd_has(&s->attrs, A_FROZEN), narrow = said && strcmp(said, "f32") != 0;
     const bool half = s->type && s->type->dtype == TY_BF16 && (narrow || !said) && !hd_plan_rule(k);
     if (s->type && ((s->type->dtype != TY_F32 && !frozen && !half) || s->type->rank != 1))
         hd_plan_wrong(c, NULL, s->span, "bucket @%s is %s: a bucket is a vector of f32", s->name,
                       hd_type_text(c->m->cx, s->type));
     if (!frozen && !half && narrow && (copy || (next && next->type->dtype != TY_F32)))
-        hd_plan_wrong(c, NULL, s->span, "bucket @%s keeps weights in f32 for @%s, and config @train says master = bf16",
-                      s->name, copy ? copy->name : next->name);
+        hd_plan_wrong(c, NULL, s->span, "bucket @%s keeps weights in f32 for @%s, and config @train says master = %s",
+                      s->name, copy ? copy->name : next->name, said);
     if (half && copy)
         hd_plan_wrong(c, NULL, s->span, "bucket @%s keeps its weights in bf16 twice, also in @%s", s->name, copy->name);
     if (master && s->type && master->type->dtype != s->type->dtype)
