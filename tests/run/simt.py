@@ -123,6 +123,7 @@ PROGRAMS = {
                               "train.batch=1", "train.precision.compute=f32", "schedule.mesh.expert=3",
                               "schedule.experts=exchange", "schedule.experts.bound=120")),
     "ssd": (F32, "80", SSD),
+    "conv": (F32, "90", ("tests/run/conv.hd",)),
     # on tensor cores: steps of 64 positions, the last one short, documents, groups of two heads, both widths of a state
     "ssd_mma": (BF16, "90", (*SSD_CORES, "groups=2", "state=64", "packed=1")),
     "ssd_mma_128": (BF16, "90", (*SSD_CORES, "groups=1", "state=128")),

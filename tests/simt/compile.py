@@ -29,6 +29,8 @@ HEADER = "tests/simt/ptx.h"
 # Calls at accesses of memory (memory.cc); none for what is a thread's own anyway
 OPTIONS += ["-fsanitize=kernel-address", "-fno-sanitize-address-use-after-scope", "--param=asan-stack=0",
             "--param=asan-globals=0", "--param=asan-instrumentation-with-call-threshold=0"]
+# An index beyond an array of a known size, such as a thread's own, ends the program
+OPTIONS += ["-fsanitize=bounds", "-fsanitize-undefined-trap-on-error"]
 
 
 def closing(text, at):

@@ -35,8 +35,8 @@ import mutate  # noqa: E402
 import simt  # noqa: E402
 
 LIMIT = 100  # seconds of processor time that a mutant may run
-# template: programs whose kernels it makes, tried in turn. "rows": kernels without a template; "conv1d", of the sample
-# and of --files=conv1d --programs=ssd_mma: convolutions, whose functions are named without the number of the kernel.
+# template: programs whose kernels it makes, tried in turn. "rows": kernels without a template; "conv1d": convolutions,
+# whose functions are named by what they have (FORMS) instead of the number of the kernel.
 WGMMA = ["causal_64", "full_64", "documents_64", "window_64", "rounds_64", "masks_128", "causal_128", "masks_64",
          "masks_96", "masks_192", "masks_256", "softcap_64", "softcap_192"]
 SSD = ["ssd_mma", "ssd_mma_128"]
@@ -53,9 +53,11 @@ PROGRAMS = {
     "take": ["moe"], "combine": ["moe"], "combine_grad": ["moe"], "grouped": ["moe_80"], "grouped_grad": ["moe_80"],
     "grouped_mma": ["moe_mma"],
     "grouped_wgmma": ["moe"],
+    "conv1d": ["conv"],
     "ssd": ["ssd"], "ssd_mma": SSD, "ssd_mma_forward": SSD, "ssd_mma_grad": SSD, "mma": ["moe_mma", *SSD],
     "common": ["tiny_bf16", "gpt2"], "rows": ["tiny_bf16", "gpt2", "llama", "gpt2_odd", "tiny_rows"],
 }
+FORMS = {"documents": r"\bfar\[", "mirrored": r"\bbase \+ \d+ - \("}
 # Of each program: mutants (template, function, kind, number) that it has to catch with every change.
 SAMPLE = {
     "causal_64": [("attention_forward", "att_fetch_box", "arrival", 1), ("attention_forward", "AttTeam", "await", 5),
@@ -63,13 +65,21 @@ SAMPLE = {
                   ("attention_ordered", "ATT_BEGIN", "compare", 3)],
     "gpt2_80": [("attention", "ATT_FWD", "copies", 3), ("attention", "ATT_FWD", "barrier", 1),
                 ("attention", "ATT_FWD", "lanes", 6)],
-    "ssd_mma": [("ssd_mma_forward", "SC_Y", "offset", 5), ("ssd_mma_grad", "Columns", "compare", 4),
-                ("conv1d", "conv1d", "offset", 1), ("conv1d", "conv1d", "compare", 12),
-                ("conv1d", "conv1d_grad", "compare", 23), ("conv1d", "conv1d_grad", "compare", 28)],
+    "ssd_mma": [("ssd_mma_forward", "SC_Y", "offset", 5), ("ssd_mma_grad", "Columns", "compare", 4)],
+    "conv": [("conv1d", "conv1d", "offset", 1), ("conv1d", "conv1d_documents", "compare", 2),
+             ("conv1d", "conv1d_documents", "compare", 13), ("conv1d", "conv1d_grad", "compare", 1),
+             ("conv1d", "conv1d_grad_documents", "compare", 24), ("conv1d", "conv1d_grad_documents", "compare", 29),
+             ("conv1d", "conv1d_grad_documents", "offset", 2)],
     "tiny_bf16": [("common", "block_sum", "barrier", 2), ("cross_entropy", "CrossEntropy", "copies", 2),
                   ("cross_entropy", "CE_MEAN_KERNEL", "barrier", 2), ("update", "UP_ROUNDING", "random", 2),
                   ("update", "UP_ROUNDING", "random", 4)],
 }
+
+
+def convolution(function, body):
+    """Its name as a key of mutants; None: it is none."""
+    bare = re.sub(r"^k\d+_", "", function)
+    return "_".join([bare, *(f for f, has in FORMS.items() if re.search(has, body))]) if "conv1d" in bare else None
 
 
 class Bench:
@@ -104,11 +114,11 @@ class Bench:
                     text = f.read()
                 has = {function for function, _, _ in mutate.functions(mutate.without_comments(text))}
                 of = [f for f, functions in self.templates.items() if functions <= has]
+                forms = {f: convolution(f, text[start:end]) for f, start, end in mutate.functions(text)}
                 for s in mutate.sites(text):
-                    bare = re.sub(r"^k\d+_", "", s.function)
-                    other = "conv1d" if bare.startswith("conv1d") else "rows"
-                    if next((f for f in of if s.function in self.templates[f]), other) == file:
-                        key = file, bare if file == "conv1d" else s.function, s.kind, s.number
+                    form = forms.get(s.function)
+                    if next((f for f in of if s.function in self.templates[f]), "conv1d" if form else "rows") == file:
+                        key = file, form or s.function, s.kind, s.number
                         found.setdefault(key, []).append((name, library, text, s))
         return found
 
