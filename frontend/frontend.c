@@ -126,19 +126,34 @@ static bool check_items(Front *f) {
     return ok;
 }
 
+// The values of @loss, by id, on which its result depends; all: or another effect of it, as further results.
+static bool *live_values(Front *f, bool all) {
+    bool *live = HD_NEWN(f->scratch, bool, f->func->n_values + 1);
+    for (const Op *o = f->func->last; o; o = o->prev) {
+        bool needed = hd_op_is(o, TRAIT_RETURN) || (all && !o->n_out);
+        for (int k = 0; k < o->n_out; k++) needed |= live[o->out[k]->id];
+        const int n = hd_op_is(o, TRAIT_RETURN) && !all ? 1 : o->n_in;
+        for (int k = 0; k < n && needed; k++) live[o->in[k]->id] = true;
+    }
+    return live;
+}
+
 // Which parameters, by index, the result of @loss depends on.
 static bool *reached_params(Front *f) {
-    bool *live = HD_NEWN(f->scratch, bool, f->func->n_values + 1),
-         *reached = HD_NEWN(f->scratch, bool, f->params.n + 1);
-    for (const Op *o = f->func->last; o; o = o->prev) {
-        bool needed = hd_op_is(o, TRAIT_RETURN);
-        for (int k = 0; k < o->n_out; k++) needed |= live[o->out[k]->id];
-        const int n = hd_op_is(o, TRAIT_RETURN) ? 1 : o->n_in; // further results are for the log alone
-        for (int k = 0; k < n && needed; k++) live[o->in[k]->id] = true;
-        if (needed && hd_param_read(o, 0))
+    const bool *live = live_values(f, false);
+    bool *reached = HD_NEWN(f->scratch, bool, f->params.n + 1);
+    for (const Op *o = f->func->first; o; o = o->next)
+        if (hd_param_read(o, 0) && live[o->out[0]->id])
             reached[hd_int(&hd_named(o, A_PARAM)->attrs, A_INDEX, 0)] = true;
-    }
     return reached;
+}
+
+static void warn_of_arguments(Front *f) {
+    const bool *live = live_values(f, true);
+    for (int k = 0; k < f->func->n_args; k++)
+        if (!live[f->func->args[k]->id])
+            hd_warning(f->cx, f->loss->c->kids[k]->span, "nothing reads argument '%s' of 'loss': a run asks for its "
+                       "data and changes nothing by it; leave it out", f->func->args[k]->name);
 }
 
 // A parameter without a gradient would train to nothing: it is a mistake of the model.
@@ -164,6 +179,7 @@ static bool lower(Front *f, Node *const *sets, int n_sets) {
     if (!hd_elaborate(f)) return false;
     hd_paths_units(f);
     if (!hd_lower_loss(f) || !all_reached(f)) return false;
+    warn_of_arguments(f);
     if (!hd_updates_check(f) || !hd_lower_optimizer(f) || !hd_frozen_apply(f) || !hd_groups_apply(f)) return false;
     hd_settings_emit(f);
     hd_facts_emit(f);

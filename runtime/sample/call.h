@@ -11,7 +11,8 @@ typedef struct {
     const HdFunc *func;
     const char *name, *option, *path; // --OPTION=PATH
 } HdCallOut;
-// all: what it returns for every row of the data in order, as an array that rank 0 writes. false after hd_fail.
+// all: what it returns for every row of the data in order, as an array that rank 0 writes. Ranks that train on other
+// sequences take the rows in turn. false after hd_fail.
 bool hd_call_write(HdExec *x, HdWorld *w, Feed *data, const HdCallOut *to);
 bool hd_call_write_run(HdExec *x, HdWorld *w, Feed *data, const char *name, const char *path); // all: of --run
 #endif
