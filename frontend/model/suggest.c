@@ -126,6 +126,7 @@ static const struct { const char *word, *ours; } known_settings[] = {
     {"batch_size", "train.batch"}, {"local_batch_size", "train.batch"}, {"micro_batch_size", "train.batch"},
     {"per_device_train_batch_size", "train.batch"}, {"gradient_accumulation_steps", "train.accumulate"},
     {"grad_accum", "train.accumulate"}, {"learning_rate", "train.optimizer.lr"}, {"grad_clip", "train.clip"},
+    {"precision", "train.precision.compute"},
     {"max_norm", "train.clip"}, {"max_grad_norm", "train.clip"}, {"dtype", "train.precision.compute"},
     {"bf16", "train.precision.compute"}, {"gradient_checkpointing", "schedule.recompute"},
     {"activation_checkpoint", "schedule.recompute"}, {"data_parallel_shard_degree", "schedule.mesh.shard"},
@@ -140,6 +141,20 @@ const char *hd_suggest_setting(Front *f, const char *path) {
     for (size_t k = 0; k < sizeof known_settings / sizeof *known_settings; k++)
         if (!strcmp(word, known_settings[k].word))
             return hd_sprintf(f->arena, "; it is called %s", known_settings[k].ours);
+    return NULL;
+}
+
+// Values of settings, likewise.
+static const struct { const char *word, *ours; } known_choices[] = {
+    {"fp16", "f16"}, {"float16", "f16"}, {"half", "f16"}, {"bfloat16", "bf16"}, {"fp32", "f32"}, {"float32", "f32"},
+    {"float", "f32"}, {"ddp", "none"}, {"dp", "none"}, {"full_shard", "zero3"}, {"fsdp", "zero3"}, {"fsdp2", "zero3"},
+    {"shard_grad_op", "zero2"}, {"no_shard", "none"}, {"AdamW", "adamw"}, {"Adam", "adam"}, {"SGD", "sgd"},
+    {"Lion", "lion"}, {"True", "on"}, {"true", "on"}, {"False", "off"}, {"false", "off"}, {"full", "all"},
+};
+
+const char *hd_suggest_choice(const char *word) {
+    for (size_t k = 0; k < sizeof known_choices / sizeof *known_choices; k++)
+        if (!strcmp(word, known_choices[k].word)) return known_choices[k].ours;
     return NULL;
 }
 

@@ -58,15 +58,15 @@ const char *hd_setting_called(const char *end) {
     return found;
 }
 
-// the innermost group around `path` that has settings: schedule.mesh of schedule.mesh.data; "": none has
+// `path`, or the innermost group around it, that has settings: schedule.mesh of schedule.mesh.data; "": none has
 static const char *group_of(Front *f, const char *path) {
     char *group = hd_sprintf(f->arena, "%s", path), *dot;
-    while ((dot = strrchr(group, '.'))) {
-        *dot = 0;
+    for (;;) {
         for (int k = 0; k < N_ROWS; k++)
             if (starts_with(rows[k].path, group)) return group;
+        if (!(dot = strrchr(group, '.'))) return "";
+        *dot = 0;
     }
-    return "";
 }
 
 static void unknown_setting(Front *f, Span s, const char *path) {
@@ -77,6 +77,7 @@ static void unknown_setting(Front *f, Span s, const char *path) {
     int elsewhere = find_row(path); // right name, wrong group
     const char *known = hd_suggest_setting(f, path),
                *hint = known          ? known
+                       : !strcmp(group, path) ? "; it is a group of settings"
                        : elsewhere >= 0 ? hd_sprintf(f->arena, "; did you mean '%s'?", rows[elsewhere].path)
                                         : hd_suggest(f, path, &names);
     hd_front_error(f, s, "no setting '%s'%s (there are: %s)", path, hint, hd_list_names(f, &names));
@@ -201,10 +202,12 @@ static bool read_word(Front *f, const SettingRow *row, const Node *n, const char
     if (row->attr == A_OPTIMIZER && n->kind == N_CALL)
         return hd_front_error(f, n->span, "the settings of an optimizer stand in braces: optimizer adamw { lr = 1e-3; "
                                           "}");
-    return hd_setting_wrong(f, row, n,
-                 hd_sprintf(f->arena, "%s%s%s", strchr(row->choices, ' ') ? "one of " : "",
-                            with_commas(f, row->choices),
-                            row->high != 0 ? ", or names of modules such as Block.mlp" : ""));
+    const char *needed = hd_sprintf(f->arena, "%s%s%s", strchr(row->choices, ' ') ? "one of " : "",
+                                    with_commas(f, row->choices),
+                                    row->high != 0 ? ", or names of modules such as Block.mlp" : "");
+    const char *called = *word ? hd_suggest_choice(*word) : NULL;
+    if (!called || !hd_setting_in_words(called, row->choices)) return hd_setting_wrong(f, row, n, needed);
+    return hd_front_error(f, n->span, "%s must be %s, not '%s'; it is called %s", row->path, needed, *word, called);
 }
 
 bool hd_setting_read(Front *f, Settings *set, AttrId attr, const Node *n, int layer) {

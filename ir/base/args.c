@@ -82,6 +82,9 @@ static int keep(const Tool *t, Arena *a, const ArgRow *r, const char *value, voi
         else if (!read_size(value, &n))
             return hd_args_bad(t, hd_sprintf(a, "%s takes a size such as %s, not", r->name,
                                              r->kind == ARG_SIZE ? "80GiB" : "4KiB"), value);
+        if (value && r->kind == ARG_SIZE && n < 1000)
+            return hd_args_bad(t, hd_sprintf(a, "%s takes a size such as 80GiB; so many bytes are nothing:", r->name),
+                               value);
         memcpy(field, &n, sizeof n);
         break;
     case ARG_WORD:
