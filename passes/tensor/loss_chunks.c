@@ -1,6 +1,6 @@
 // loss-chunks: the loss over a large vocabulary in chunks of rows, so that the logits never exist whole. Where logits
-// are one product, and only their loss and its gradient read them, each chunk is taken from its logits to its part of
-// the gradients before the next one begins:
+// are one product, perhaps with pointwise ops behind it (a cast, a bias, a cap), and only their loss and its gradient
+// read them, each chunk is taken from its logits to its part of the gradients before the next one begins:
 //
 //   %z = matmul %x, %w {tb}                              %x0 = slice %x {axis = 0, start = 0, size = rows/2}
 //   %l, %dz = cross_entropy_grad %z, %y, %d              %z0 = matmul %x0, %w {tb}
@@ -15,24 +15,12 @@
 // so that the loss is the mean of their losses; with weights it is their sum. The function of kind eval has the same
 // chunks, without gradients.
 #include "passes/tensor/loss_chunks.h"
+#include "passes/tensor/loss_head.h"
 #include "ir/shapes.h"
 #include "passes/pass.h"
 #include "passes/settings.h"
 
-enum { MOST_READERS = 16 };
-
-typedef struct { // logits and what reads them
-    Op *product, *loss;         // loss: cross_entropy or cross_entropy_grad
-    Op *casts[2][MOST_READERS]; // between product and loss; of the gradient of the logits,
-    int n_casts[2];
-    const Value *dlogits;       // after which it is this
-    Op *readers[MOST_READERS];  // products with it, in program order
-    bool sums[MOST_READERS];    // adds over rows, the gradient of a weight; else it keeps them
-    int n_readers;
-    int64_t rows, chunks;
-    const char *why;            // it cannot be cut; NULL: it can
-} Head;
-typedef VEC(Head *) Heads;
+typedef VEC(LossHead *) Heads;
 
 typedef struct {
     Module *m;
@@ -44,71 +32,18 @@ typedef struct {
     Heads heads;   // of f
 } Chunking;
 
-// --- finding heads
-
-static const char *left_whole(Chunking *s, const Op *o, const char *what) {
-    return hd_sprintf(s->cx->scratch, "%s %s", hd_op_info(o->kind)->mnemonic, what);
-}
-
-// The casts that v goes through, where each is its operand's only reader. Returns the last value.
-static Value *through_casts(const Chunking *s, Value *v, Op **casts, int *n) {
-    while (s->uses.count[v->id] == 1 && s->uses.users[v->id][0]->kind == OP_CAST && *n < MOST_READERS) {
-        casts[*n] = s->uses.users[v->id][0];
-        v = casts[(*n)++]->out[0];
-    }
-    return v;
-}
-
-static const char *find_reader(Chunking *s, Head *h, Op *o) {
-    const bool ta = hd_has(&o->attrs, A_TA), tb = hd_has(&o->attrs, A_TB), first = o->in[0] == h->dlogits;
-    if (o->kind != OP_MATMUL || o->in[0] == o->in[1]) return left_whole(s, o, "reads the gradient of the logits");
-    const Value *other = o->in[first];
-    const bool sums = ta && !tb, keeps = first && !ta;
-    if (!sums && !keeps) return left_whole(s, o, "reads the gradient of the logits transposed");
-    if (sums && hd_type_rows(other->type) != h->rows) return left_whole(s, o, "adds other rows than those of the loss");
-    if (sums && o->out[0]->type->dtype != TY_F32) return left_whole(s, o, "adds rows in less than f32");
-    if (other->def && other->def->id > h->loss->id) return left_whole(s, o, "has an operand that depends on the loss");
-    if (h->n_readers == MOST_READERS) return left_whole(s, o, "is one of too many readers");
-    h->sums[h->n_readers] = sums;
-    h->readers[h->n_readers++] = o;
-    return NULL;
-}
-
-// Fills in the head of a loss; a reason where it cannot be cut.
-static const char *find_head(Chunking *s, Head *h) {
-    Op *loss = h->loss;
-    Op *o = loss->in[0]->def;
-    while (o && o->kind == OP_CAST && o->in[0]->def) o = o->in[0]->def;
-    if (!o || o->kind != OP_MATMUL) return left_whole(s, o ? o : loss, "makes the logits; only a product is cut");
-    if (hd_has(&o->attrs, A_SCALED)) return left_whole(s, o, "makes the logits of rows with scales");
-    if (hd_has(&o->attrs, A_TA)) return left_whole(s, o, "makes the logits of transposed rows");
-    h->product = o;
-    h->rows = hd_type_rows(loss->in[0]->type);
-    const Value *logits = through_casts(s, o->out[0], h->casts[0], &h->n_casts[0]);
-    if (logits != loss->in[0] || s->uses.count[logits->id] != 1) {
-        for (int i = 0; i < s->uses.count[logits->id]; i++)
-            if (s->uses.users[logits->id][i] != loss)
-                return left_whole(s, s->uses.users[logits->id][i], "reads the logits, too");
-        return left_whole(s, o, "has another reader than the loss");
-    }
-    if (!hd_is_backward(loss)) return NULL;
-    const Value *dz = h->dlogits = through_casts(s, loss->out[1], h->casts[1], &h->n_casts[1]);
-    const char *why = NULL;
-    for (int i = 0; i < s->uses.count[dz->id] && !why; i++) why = find_reader(s, h, s->uses.users[dz->id][i]);
-    return why;
-}
-
 // --- building chunks
 
 typedef struct {
     Chunking *s;
-    const Head *h;
+    const LossHead *h;
     Builder b;
     int64_t n, now;         // chunks; the present one
     Value *part[2];         // of the operands of the product and of the loss: the chunk's rows, and
     const Value *whole[2];  // what they are part of
     Value *dloss;           // of each chunk
-    Value **parts[MOST_READERS]; // by reader: the values of all chunks
+    Value **large;          // by id of a value of the logits' size: the present chunk of it
+    Value **parts[HD_MOST_HEAD_READERS]; // by reader: the values of all chunks
     Value **losses;
 } Chunks;
 
@@ -133,12 +68,17 @@ static Value *rows_of_chunk(Chunks *c, Value *v, bool matrix) {
 
 static Op *chunk_op(Chunks *c, const Op *o, int n_in, Value *const *in) {
     c->b.loc = o->loc, c->b.span = o->span;
-    return hd_build(&c->b, o->kind, n_in, in, &o->attrs, NULL);
+    return hd_build(&c->b, o->kind, n_in, in, &o->attrs, hd_op_is(o, TRAIT_EXPLICIT) ? o->out[0]->type : NULL);
 }
 
-static Value *chunk_casts(Chunks *c, Value *v, int which) {
-    for (int i = 0; i < c->h->n_casts[which]; i++) v = chunk_op(c, c->h->casts[which][i], 1, &v)->out[0];
-    return v;
+static Value *number(Chunks *c, const Type *t, double x, const Attrs *like) {
+    Attrs as = like ? hd_attrs_copy(c->s->m->cx, like) : (Attrs){0};
+    hd_set_float(c->s->m->cx, &as, A_VALUE, x);
+    return hd_build1(&c->b, OP_CONST, NULL, NULL, &as, t);
+}
+
+static Value *constant(Chunks *c, const Op *o, double factor) {
+    return number(c, o->out[0]->type, hd_float(&o->attrs, A_VALUE, 0) * factor, &o->attrs);
 }
 
 static bool only_grads(const Chunks *c, const Value *v) {
@@ -147,46 +87,68 @@ static bool only_grads(const Chunks *c, const Value *v) {
     return grads;
 }
 
-static void chunk_reader(Chunks *c, int k, Value *dz) {
+static void chunk_reader(Chunks *c, int k) {
     const Op *o = c->h->readers[k];
-    const bool first = o->in[0] == c->h->dlogits;
-    Value *other = o->in[first];
-    if (c->h->sums[k]) other = rows_of_chunk(c, other, true);
-    Value *y = chunk_op(c, o, 2, first ? (Value *[]){dz, other} : (Value *[]){other, dz})->out[0];
-    c->parts[k][c->now] = y;
+    const int large = c->h->large[k];
+    Value *in[2] = {NULL}, *y;
+    for (int i = 0; i < o->n_in; i++) in[i] = i == large ? c->large[o->in[i]->id] : o->in[i];
+    if (c->h->sums[k] && o->n_in > 1) in[!large] = rows_of_chunk(c, o->in[!large], true);
+    y = c->parts[k][c->now] = chunk_op(c, o, o->n_in, in)->out[0];
     if (!c->h->sums[k] || !only_grads(c, o->out[0])) return;
     for (int i = 0; i < c->s->uses.count[o->out[0]->id]; i++) chunk_op(c, c->s->uses.users[o->out[0]->id][i], 1, &y);
 }
 
-static void one_chunk(Chunks *c) {
-    const Head *h = c->h;
-    c->whole[0] = c->whole[1] = NULL;
-    c->b.loc = h->product->loc, c->b.span = h->product->span;
-    Value *x = rows_of_chunk(c, h->product->in[0], true), *y = rows_of_chunk(c, h->loss->in[1], false);
-    Value *z = chunk_op(c, h->product, 2, (Value *[]){x, h->product->in[1]})->out[0];
-    z = chunk_casts(c, z, 0);
-    Value *in[4] = {z, y}, *weights = hd_loss_weights(h->loss);
+static Value *chunk_product(Chunks *c) {
+    Op *o = c->h->product;
+    c->b.loc = o->loc, c->b.span = o->span;
+    rows_of_chunk(c, o->in[0], true);
+    rows_of_chunk(c, c->h->loss->in[1], false);
+    return chunk_op(c, o, 2, (Value *[]){rows_of_chunk(c, o->in[0], true), o->in[1]})->out[0];
+}
+
+static const Op *chunk_loss(Chunks *c) {
+    Op *o = c->h->loss;
+    Value *in[4] = {c->large[o->in[0]->id], rows_of_chunk(c, o->in[1], false)}, *weights = hd_loss_weights(o);
     int n = 2;
     if (c->dloss) in[n++] = c->dloss;
     if (weights) in[n++] = rows_of_chunk(c, weights, false);
-    const Op *loss = chunk_op(c, h->loss, n, in);
+    const Op *loss = chunk_op(c, o, n, in);
     c->losses[c->now] = loss->out[0];
-    if (!hd_is_backward(h->loss)) return;
-    Value *dz = chunk_casts(c, loss->out[1], 1);
-    for (int k = 0; k < h->n_readers; k++) chunk_reader(c, k, dz);
+    return loss;
 }
 
-static Value *constant(Chunks *c, const Type *t, double x, const Attrs *like) {
-    Attrs as = like ? hd_attrs_copy(c->s->m->cx, like) : (Attrs){0};
-    hd_set_float(c->s->m->cx, &as, A_VALUE, x);
-    return hd_build1(&c->b, OP_CONST, NULL, NULL, &as, t);
+// An op of the body that is neither the product nor the loss. A constant that stands after the loss is made again.
+static Value *chunk_pointwise(Chunks *c, const Op *o) {
+    Value **in = HD_NEWN(c->s->cx->scratch, Value *, o->n_in);
+    for (int i = 0; i < o->n_in; i++) {
+        const Op *def = o->in[i]->def;
+        in[i] = c->large[o->in[i]->id];
+        if (!in[i]) in[i] = def && def->id > c->h->loss->id ? constant(c, def, 1) : o->in[i];
+    }
+    return chunk_op(c, o, o->n_in, in)->out[0];
+}
+
+static void one_chunk(Chunks *c) {
+    const LossHead *h = c->h;
+    int k = 0;
+    c->whole[0] = c->whole[1] = NULL;
+    for (int i = 0; i < h->body.n; i++) {
+        const Op *o = h->body.at[i];
+        while (k < h->n_readers && h->readers[k]->id < o->id) chunk_reader(c, k++);
+        if (o == h->product) c->large[o->out[0]->id] = chunk_product(c);
+        else if (o != h->loss) c->large[o->out[0]->id] = chunk_pointwise(c, o);
+        else {
+            const Op *loss = chunk_loss(c);
+            if (hd_is_backward(o)) c->large[o->out[1]->id] = loss->out[1];
+        }
+    }
+    while (k < h->n_readers) chunk_reader(c, k++);
 }
 
 static Value *divided(Chunks *c, Value *v) { // by the number of chunks
-    const Op *o = v->def;
-    if (o && hd_op_is(o, TRAIT_CONSTANT))
-        return constant(c, v->type, hd_float(&o->attrs, A_VALUE, 0) / (double)c->n, &o->attrs);
-    return hd_build1(&c->b, OP_MUL, v, constant(c, v->type, 1.0 / (double)c->n, NULL), NULL, NULL);
+    const double part = 1.0 / (double)c->n;
+    if (v->def && hd_op_is(v->def, TRAIT_CONSTANT)) return constant(c, v->def, part);
+    return hd_build1(&c->b, OP_MUL, v, number(c, v->type, part, NULL), NULL, NULL);
 }
 
 static Value *sum(Chunks *c, Value *const *parts) {
@@ -206,26 +168,24 @@ static Value *join(Chunks *c, int k) {
 }
 
 static void erase_head(Chunks *c) {
-    const Head *h = c->h;
-    for (int k = 0; k < h->n_readers; k++) {
+    const LossHead *h = c->h;
+    for (int k = h->n_readers; k-- > 0;) {
         const Value *v = h->readers[k]->out[0];
         if (h->sums[k] && only_grads(c, v))
             for (int i = 0; i < c->s->uses.count[v->id]; i++) hd_erase(c->s->uses.users[v->id][i]);
         hd_erase(h->readers[k]);
     }
-    for (int which = 1; which >= 0; which--) {
-        for (int i = h->n_casts[which]; i-- > 0;) hd_erase(h->casts[which][i]);
-        hd_erase(which ? h->loss : h->product);
-    }
+    for (int i = h->body.n; i-- > 0;) hd_erase(h->body.at[i]);
 }
 
-static void cut(Chunking *s, const Head *h) {
+static void cut(Chunking *s, const LossHead *h) {
     const int64_t n = h->chunks;
+    Arena *a = s->cx->scratch;
     Chunks c = {.s = s, .h = h, .n = n,
                 .b = {.f = s->f, .before = h->loss, .loc = h->loss->loc, .span = h->loss->span,
                       .bwd = hd_has(&h->loss->attrs, A_BWD)},
-                .losses = HD_NEWN(s->cx->scratch, Value *, n)};
-    for (int k = 0; k < h->n_readers; k++) c.parts[k] = HD_NEWN(s->cx->scratch, Value *, n);
+                .losses = HD_NEWN(a, Value *, n), .large = HD_NEWN(a, Value *, s->f->n_values)};
+    for (int k = 0; k < h->n_readers; k++) c.parts[k] = HD_NEWN(a, Value *, n);
     const bool weighted = hd_loss_weights(h->loss) != NULL; // a sum, of which the chunks are parts; else a mean
     if (hd_is_backward(h->loss)) c.dloss = weighted ? h->loss->in[2] : divided(&c, h->loss->in[2]);
     for (c.now = 0; c.now < n; c.now++) one_chunk(&c);
@@ -244,11 +204,11 @@ static void cut(Chunking *s, const Head *h) {
 // --- the pass
 
 // false after an error
-static bool choose(Chunking *s, Head *h) {
+static bool choose(Chunking *s, LossHead *h) {
     Ctx *cx = s->m->cx;
     const Type *logits = h->loss->in[0]->type;
     const int64_t rows = hd_type_rows(logits);
-    h->why = find_head(s, h);
+    h->why = hd_loss_head(s->cx->scratch, s->f, h);
     h->chunks = s->asked ? s->asked : hd_loss_chunks(s->m, logits, h->why ? 0 : hd_product(h->product).k);
     if (rows % h->chunks)
         return hd_error(cx, h->loss->span,
@@ -267,7 +227,7 @@ static bool find_heads(Chunking *s) {
     for (Op *o = s->f->first; o; o = o->next) {
         if (!hd_op_is(o, TRAIT_LOSS)) continue;
         s->any = true;
-        Head *h = HD_NEW(s->cx->scratch, Head);
+        LossHead *h = HD_NEW(s->cx->scratch, LossHead);
         h->loss = o;
         if (!choose(s, h)) return false;
         if (h->chunks > 1) hd_push(s->cx->scratch, &s->heads, h);
@@ -278,7 +238,7 @@ static bool find_heads(Chunking *s) {
 static void cut_heads(Chunking *s) {
     Attrs *train = &hd_config(s->m, "train")->attrs;
     for (int i = 0; i < s->heads.n; i++) {
-        const Head *h = s->heads.at[i];
+        const LossHead *h = s->heads.at[i];
         const int64_t bytes = hd_type_bytes(h->loss->in[0]->type) / h->chunks;
         hd_set_int(s->m->cx, train, A_LOSS_CHUNKS, h->chunks);
         hd_set_int(s->m->cx, train, A_LOSS_CHUNK_BYTES, bytes);
