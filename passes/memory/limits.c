@@ -1,5 +1,6 @@
 // The limits of --device-memory and --host-memory. See limits.h.
 #include "passes/memory/limits.h"
+#include "passes/analysis/units.h"
 #include "passes/settings.h"
 #include "ir/base/ints.h"
 
@@ -27,6 +28,7 @@ static bool fits_device(const Module *m, const Room *p, Arena *a) {
     const Attr *least = hd_attr(hd_settings(m, "target"), A_LEAST_BYTES);
     if (least && least->i < p->top)
         hd_note(m->cx, (Span){0}, "of all plans that were tried the least takes %lld bytes", (long long)least->i);
+    hd_note_units(m, p->top);
     if (room <= 0)
         hd_note(m->cx, (Span){0}, "no batch fits: what persists already takes more than is allowed");
     else if (transient > 0 && batch > 1)

@@ -21,6 +21,7 @@
 //
 // Where the schedule says `offload auto`, all is tried with it, and from the whole chain.
 #include "passes/plan/fit.h"
+#include "passes/analysis/units.h"
 #include "passes/settings.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -288,6 +289,7 @@ static void say(Module *m, const Found *found, int64_t limit) {
                times);
     hd_note(m->cx, (Span){0},
             "--emit=table lists what is computed again, the bytes that it saves and the time it takes");
+    hd_note_units(m, found->given.bytes);
 }
 
 // auto's own choice is packed as a plan is, if need be: without a limit it is taken as it is.
