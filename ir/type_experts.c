@@ -24,7 +24,7 @@ const char *hd_rule_top_k(Rule *r) {
     const char *e = hd_rule_floating(r, 0);
     if (e) return e;
     if (IN(0)->rank < 1 || k < 1 || k > hd_type_cols(IN(0)))
-        WRONG("top_k: k = %lld of the last axis of %s", ll(k), TEXT(IN(0)));
+        WRONG("top_k: k = %lld for %s: k is 1 to the size of the last axis", ll(k), TEXT(IN(0)));
     e = hd_rule_give(r, with_last(r, IN(0), IN(0)->dtype, k));
     return e ? e : hd_rule_give(r, with_last(r, IN(0), TY_I32, k));
 }
@@ -148,12 +148,14 @@ const char *hd_rule_grouped(Rule *r) {
     const char *e = hd_rule_floating(r, 0);
     if (e) return e;
     if (IN(0)->rank != 2 || IN(1)->rank != 3)
-        WRONG("grouped: rows are [rows, in] and weights [groups, out, in], not %s and %s", TEXT(IN(0)), TEXT(IN(1)));
+        WRONG("grouped: rows are [rows, in], such as those of take(x, source), and weights [groups, out, in], not %s "
+              "and %s", TEXT(IN(0)), TEXT(IN(1)));
     e = of_groups(r, IN(1)->dim[0]);
     if (e) return e;
     const Product p = hd_product(r->o);
     if (p.k != p.b_k)
-        WRONG("grouped: inner sizes differ: %lld and %lld (%s by %s)", ll(p.k), ll(p.b_k), TEXT(IN(0)), TEXT(IN(1)));
+        WRONG("grouped: inner sizes differ: %lld and %lld (%s by %s%s)", ll(p.k), ll(p.b_k), TEXT(IN(0)), TEXT(IN(1)),
+              hd_has(&r->o->attrs, A_TB) ? ", which is [groups, out, in]" : "");
     return hd_rule_give(r, hd_type(r->cx, IN(0)->dtype, 2, (int64_t[]){p.m, p.n}));
 }
 

@@ -131,9 +131,11 @@ static const struct { const char *word, *ours; } known_settings[] = {
     {"bf16", "train.precision.compute"}, {"gradient_checkpointing", "schedule.recompute"},
     {"activation_checkpoint", "schedule.recompute"}, {"data_parallel_shard_degree", "schedule.mesh.shard"},
     {"tensor_parallel_degree", "schedule.mesh.tensor"}, {"dp", "schedule.mesh.shard"}, {"tp", "schedule.mesh.tensor"},
-    {"epochs", "--steps of the program"}, {"max_steps", "--steps of the program"},
-    {"max_iters", "--steps of the program"}, {"steps", "--steps of the program"},
-    {"warmup_steps", "warmup of train.optimizer.lr"}, {"warmup_iters", "warmup of train.optimizer.lr"},
+    {"ep", "schedule.mesh.expert"}, {"expert_parallel_degree", "schedule.mesh.expert"},
+    {"expert_model_parallel_size", "schedule.mesh.expert"}, {"epochs", "--steps of the program"},
+    {"max_steps", "--steps of the program"}, {"max_iters", "--steps of the program"},
+    {"steps", "--steps of the program"}, {"warmup_steps", "warmup of train.optimizer.lr"},
+    {"warmup_iters", "warmup of train.optimizer.lr"},
 };
 
 const char *hd_suggest_setting(Front *f, const char *path) {

@@ -157,6 +157,16 @@ static const Symbol *param_of(const Value *v) {
     return hd_param_read(o, 0);
 }
 
+// Weights of which each rank has all, beside others of the same rows, which are split. false after an error.
+static bool split_alike(Partition *p, const Op *o, const bool *routes, int n) {
+    const Symbol *w = o->kind == OP_GROUPED ? param_of(o->in[1]) : NULL;
+    const Op *from = w && hd_layout_at(w->layout, p->axis) == LAYOUT_WHOLE ? hd_dispatch_of(o->in[2], 2) : NULL;
+    if (!from || from->out[2]->id >= n || !routes[from->out[2]->id]) return true;
+    return hd_error(p->m->cx, w->span, "@%s is not split over %s, and other weights that the rows of its dispatch meet "
+                    "are: write `[experts over %s, ..]` in its declaration, too", w->name, hd_axis_name(p->axis),
+                    hd_axis_name(p->axis));
+}
+
 // Marks the dispatch whose rows meet weights that ranks own. false after an error.
 static bool mark_dispatch(Partition *p, const Op *o, bool *routes) {
     const Symbol *w = o->kind == OP_GROUPED ? param_of(o->in[1]) : NULL;
@@ -263,6 +273,8 @@ bool hd_partition_experts(Partition *p) {
     for (const Op *o = p->f->first; o; o = o->next)
         if (!mark_dispatch(p, o, routes)) return false;
     const int n = p->f->n_values;
+    for (const Op *o = p->f->first; o; o = o->next)
+        if (!split_alike(p, o, routes, n)) return false;
     for (Op *o = p->f->first; o; o = o->next) {
         const bool routed = o->kind == OP_DISPATCH && o->out[2]->id < n && routes[o->out[2]->id];
         if ((routed && !route(p, o)) || !lay_out_op(p, o)) return false;
