@@ -330,8 +330,8 @@ bool hd_from_hf(Ctx *cx, const char *dir, Out *out) {
     HubModel m = {.cx = cx, .path = hd_sprintf(cx->arena, "%s/config.json", dir)};
     const char *text = hd_read_file(cx->arena, m.path, &n);
     if (!text)
-        return hd_error(cx, (Span){0}, "cannot read '%s': %s: --from-hf takes the folder of a model of Hugging Face",
-                        m.path, strerror(errno));
+        return hd_error(cx, (Span){0}, "cannot read '%s': %s: --from-hf takes the folder of a model of Hugging Face, "
+                        "as 'hf download NAME --local-dir=FOLDER' makes one", m.path, strerror(errno));
     if (!hd_hub_read(&m.config, text, n)) return hd_error(cx, (Span){0}, "'%s' is not JSON, or no object", m.path);
     const bool ok = find_family(&m) && check_keys(&m) &&
                     (m.family == HUB_GPT2     ? hd_from_gpt2(&m, out)

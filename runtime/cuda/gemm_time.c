@@ -21,7 +21,7 @@ double hd_gemm_work(const HdGemm *g) {
     return (double)hd_gemm_batches(g) * (double)g->m * (double)g->n * (double)g->k;
 }
 bool hd_gemm_short(const HdGemm *g) { return hd_gemm_work(g) < short_work; }
-int hd_gemm_wanted(const HdGemm *g) { return hd_gemm_short(g) ? HD_GEMM_CANDIDATES : CANDIDATES; }
+int hd_gemm_wanted(const HdGemm *g) { return hd_gemm_short(g) || g->like ? HD_GEMM_CANDIDATES : CANDIDATES; }
 
 static int64_t padded(int64_t bytes) { return (bytes + 255) & ~(int64_t)255; }
 

@@ -61,7 +61,10 @@ static bool looks_u16(const DataSource *s) {
 static bool unknown(const DataSource *s) {
     return hd_fail("%s is no data file: its name ends neither in .txt nor in .bin, and it has no header of tokens; %s",
                    s->path,
-                   hd_format_text(s) ? "--format=bytes trains on its text"
+                   hd_format_ends(s->path, ".csv") || hd_format_ends(s->path, ".tsv")
+                       ? "heddle-data FILE -o FOLDER --field=COLUMN makes tokens of a column of the table; "
+                         "--format=bytes trains on all of its text"
+                   : hd_format_text(s) ? "--format=bytes trains on its text"
                                      : "--format=bytes, u16, u32, i32 or i64 says what it holds");
 }
 

@@ -264,7 +264,12 @@ static const char *with_dashes(const char *given) {
 // getopt found no option it may take: `id` is ':' for a missing value, else '?', and optopt the row, when there is one.
 static int refuse_option(int id, char **argv) {
     const bool row = optopt > 0 && optopt < N_OPTIONS;
-    if (id == ':') return refuse(argv[optind - 1], " needs a value", argv[0]);
+    if (id == ':') {
+        const Kind kind = rows[optopt].kind;
+        say("error: %s needs a value: --%s=%s; try %s --help\n", argv[optind - 1], rows[optopt].name,
+            kind == REPORT ? "json" : rows[optopt].value, argv[0]);
+        return 2;
+    }
     if (row) return refuse("no value may follow in ", argv[optind - 1], argv[0]);
     if (optopt) return refuse("options begin with --, unlike -", (char[]){(char)optopt, 0}, argv[0]);
     const char *meant = with_dashes(argv[optind - 1]);

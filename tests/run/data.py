@@ -218,6 +218,7 @@ def case_bad_data():
     for name in ("words.json", "text", "bin", "tokens.npy"):
         refused(write(name, bytes(900)), "neither in .txt nor in .bin", "--format=bytes, u16, u32, i32 or i64")
     refused(write("notes.md", b"Some text of several words.\n" * 40), "neither in", "--format=bytes trains on its text")
+    refused(write("rows.csv", b"text,label\nsome words,1\n" * 40), "--field=COLUMN", "column of the table")
     os.mkfifo("pipe.txt")
     refused("pipe.txt", "not a plain file")
     refused(write("cut.bin", header(1000) + words_of([1] * 900)), "1000", "900")

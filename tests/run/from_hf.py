@@ -281,7 +281,8 @@ def case_refused():
         says(r.stderr, "there/config.json", *words)
     r = heddlec("--from-hf=nowhere")
     check(r.returncode == 1, r)
-    says(r.stderr, "cannot read 'nowhere/config.json': No such file", "takes the folder of a model of Hugging Face")
+    says(r.stderr, "cannot read 'nowhere/config.json': No such file", "takes the folder of a model of Hugging Face",
+         "hf download NAME")
     r = heddlec("--from-hf=there", "a.hd")
     check(r.returncode == 2, r)
     says(r.stderr, "--from-hf writes a file and reads none, unlike 'a.hd'")

@@ -244,6 +244,21 @@ def case_progress():
     check(p.returncode == 0 and "] " in said and " tok/s  eta " in said and said.endswith("\r\x1b[K"), said)
 
 
+def case_tables():
+    """A column of a table of commas or tabs is as the same texts in JSON lines; quotes, and lines in them."""
+    values = ["w1 w2", "a, b", 'a "word"', "two\nlines", ""]
+    lines_file("as.jsonl", values)
+    quoted = ['"' + v.replace('"', '""') + '"' for v in values]
+    write("t.csv", "id,body\r\n" + "".join(f"{i},{q}\r\n" for i, q in enumerate(quoted)))
+    write("t.tsv.gz", gzip.compress(("\ufefftext\tid\n" + "".join(f"{q}\t{i}\n" for i, q in enumerate(quoted)))
+                                    .encode()))
+    makes("as.jsonl", "-o", "lines")
+    makes("t.csv", "-o", "commas", "--field=body")
+    makes("t.tsv.gz", "-o", "tabs")
+    for folder in "commas", "tabs":
+        check(read(f"{folder}/train-00000.npy") == read("lines/train-00000.npy"), folder)
+
+
 def case_what_is_refused():
     t = tokenizer()
     write("a.txt", "words")
@@ -252,6 +267,9 @@ def case_what_is_refused():
     write("latin.txt", b"caf\xe9 and more")
     write("half.jsonl", '{"text": "\\ud800"}\n')
     write("n.jsonl", '{"body": "w1", "id": 3}\n')
+    write("n.csv", "body,id\nw1,3\nw2\n")
+    write("open.csv", 'text\n"w1\n')
+    write("latin.csv", b"text\ncaf\xe9\n")
     write("raw.bin", struct.pack("<4H", 1, 2, 3, 400))
     write("odd.bin", b"12345")
     write("cut.jsonl.gz", gzip.compress(read("d.jsonl") * 50)[:-9])
@@ -278,6 +296,10 @@ def case_what_is_refused():
                          (["half.jsonl", *out], "line 1", "surrogate"),
                          (["n.jsonl", *out], "no field 'text' but body, id", "--field=NAME"),
                          (["n.jsonl", *out, "--field=id"], "'id' is int"),
+                         (["n.csv", *out], "no column 'text'; its first line has body, id", "--field=NAME"),
+                         (["n.csv", *out, "--field=body"], "n.csv, line 3: 1 columns instead of 2"),
+                         (["open.csv", *out], "open.csv, line 2: no table: unexpected end of data"),
+                         (["latin.csv", *out], "latin.csv is no text in UTF-8", "iconv"),
                          (["cut.jsonl.gz", *out], "cannot read cut.jsonl.gz"),
                          (["no.parquet", *out], "no.parquet is no parquet table"),
                          (["broken.parquet", *out], "broken.parquet"),

@@ -14,10 +14,10 @@ from .texts import Source
 from .tokenizer import tokenizer_of
 from .work import How, in_order
 
-ABOUT = """Text, JSON lines or parquet to shards of tokens for --data, files of tokens to another format, and a look at
-either. Documents end with a token of their own. The kind of a file follows from its content and its name: .txt and
-others are text, .jsonl, .ndjson and .json are JSON lines, also compressed (.gz, .zst); .npy, .bin (raw, of llm.c, of
-Megatron beside its .idx) hold tokens."""
+ABOUT = """Text, JSON lines, tables or parquet to shards of tokens for --data, files of tokens to another format, and
+a look at either. Documents end with a token of their own. The kind of a file follows from its content and its name:
+.txt and others are text, .jsonl, .ndjson and .json are JSON lines, .csv and .tsv tables, also compressed (.gz, .zst);
+.npy, .bin (raw, of llm.c, of Megatron beside its .idx) hold tokens."""
 NOT_FOR_TOKENS = ("field", "split", "begin", "jobs")  # options of texts
 NOT_FOR_TEXTS = ("format",)
 
@@ -90,7 +90,7 @@ def parser():
     p.add_argument("--end", metavar="TOKEN", help="ends each document: a token or its number, or none. Of a "
                    "tokenizer.json it is its end of text, of bytes 0, of files of tokens none if not given")
     p.add_argument("--begin", metavar="TOKEN", help="begins each document; none if not given")
-    p.add_argument("--field", metavar="NAME", help="of JSON lines and parquet; text if not given")
+    p.add_argument("--field", metavar="NAME", help="of JSON lines, tables and parquet; text if not given")
     p.add_argument("--split", metavar="TEXT", help=r"stands between the documents of a text (\n is a line feed); "
                                                    "without it a file is one")
     p.add_argument("--val", type=share, metavar="SHARE", help="of the documents go to val-00000.npy and so on: 0.01")
@@ -184,7 +184,7 @@ def write_texts(options, files):
     sources = [Source(path) for path in files]
     kinds = {s.kind for s in sources}
     if split and "text" not in kinds:
-        raise Refused("--split has no effect on JSON lines and parquet: leave it out")
+        raise Refused("--split has no effect on JSON lines, tables and parquet: leave it out")
     if options.field and not kinds - {"text"}:
         raise Refused("--field has no effect on text: leave it out")
     how = How(options.tokenizer or "bytes", kind, options.field or "text", split, begin, end)

@@ -3,14 +3,17 @@
 A file is read once, in order, by the process that starts the workers. It is cut where a document ends; parsing of JSON
 and decoding of UTF-8 are the workers'.
 """
+import csv
 import gzip
+import io
 import json
 import os
 
 from . import Refused, head_of, reason
 
 BATCH = 1 << 20  # bytes of a batch, at least, where its file has them
-KINDS = {".jsonl": "lines", ".ndjson": "lines", ".json": "lines", ".parquet": "parquet"}
+KINDS = {".jsonl": "lines", ".ndjson": "lines", ".json": "lines", ".parquet": "parquet", ".csv": "table",
+         ".tsv": "table"}
 UNZIPPED = {".gz": b"\x1f\x8b", ".zst": b"\x28\xb5\x2f\xfd"}
 
 # What a file that is no text begins with, at a byte, what it is and what makes text of it.
@@ -62,7 +65,7 @@ class Source:
             self.kind = "parquet"
         elif self.kind == "parquet":
             raise Refused(f"{path} is no parquet table, whatever its name says")
-        if self.kind == "text" and not self.zip and (what := no_text(head_of(path, 4096))):
+        if self.kind in ("text", "table") and not self.zip and (what := no_text(head_of(path, 4096))):
             raise Refused(f"{path} is {what}")
 
     def place(self):
@@ -96,6 +99,8 @@ class Source:
     def batches(self, how):
         if self.kind == "parquet":
             yield from self.rows(how)
+        elif self.kind == "table":
+            yield from self.table(how)
         elif self.kind == "lines":
             yield from self.cut(b"\n", "lines", how)
         elif how.split:
@@ -127,6 +132,41 @@ class Source:
             del held[:end]
         if held:
             yield Batch(kind, self.path, bytes(held), at, how=how)
+
+    def table(self, how):
+        """A column of a table of commas, or of tabs, whose first line has the names."""
+        name = self.path[:-len(self.zip)] if self.zip and self.path.endswith(self.zip) else self.path
+        held, size, at = [], 0, 0
+        csv.field_size_limit(1 << 30)
+        try:
+            with open(self.path, "rb") as self.file:
+                lines = io.TextIOWrapper(self.unzipped(), "utf-8-sig", newline="")
+                table = csv.reader(lines, delimiter="\t" if name.lower().endswith(".tsv") else ",", strict=True)
+                names = next(table, [])
+                if how.field not in names:
+                    raise Refused(f"{self.path} has no column '{how.field}'; its first line has {', '.join(names)}: "
+                                  f"--field=NAME")
+                column = names.index(how.field)
+                for row in table:
+                    if len(row) != len(names) and row:
+                        raise Refused(f"{self.path}, line {table.line_num}: {len(row)} columns instead of "
+                                      f"{len(names)}")
+                    if row:
+                        held.append(row[column])
+                        size += len(held[-1])
+                    if size >= BATCH:
+                        yield Batch("strings", self.path, held, at, how=how)
+                        held, size, at = [], 0, at + len(held)
+            if held:
+                yield Batch("strings", self.path, held, at, how=how)
+        except Refused:
+            raise
+        except UnicodeDecodeError as e:
+            raise Refused(f"{self.path} is no text in UTF-8: {e.reason}; iconv -t UTF-8 converts other encodings")
+        except csv.Error as e:
+            raise Refused(f"{self.path}, line {table.line_num}: no table: {e}")
+        except (OSError, EOFError, ValueError) as e:
+            raise Refused(f"cannot read {self.path}: {reason(e) if isinstance(e, OSError) else e}")
 
     def rows(self, how):
         try:
