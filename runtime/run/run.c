@@ -473,7 +473,8 @@ static void tell_start(Run *r) {
                p->seq ? "tokens" : "rows");
     tell_data(r);
     if (r->at.step >= r->o->steps && r->o->resume && r->o->steps)
-        hd_log_say(&r->log, "the checkpoint is already at step %lld", (long long)r->at.step);
+        hd_log_say(&r->log, "the checkpoint is already at step %lld; --steps counts from the beginning of the run",
+                   (long long)r->at.step);
 }
 
 // With --profile or HEDDLE_VERBOSE=1: how long each part of the start took.

@@ -32,7 +32,8 @@ def case_resume():
     check(not more and end == train_digest("six", steps=6)[1], "resuming at the target changes something")
     check(read("copy/checkpoint.safetensors") == read("c6/checkpoint.safetensors"), "a checkpoint saved again differs")
     r = good("--data=data.txt", "--steps=2", "--resume=c6")
-    check("already at step 6" in r.err, "nothing says that the checkpoint is further:", r)
+    check("already at step 6; --steps counts from the beginning" in r.err, "nothing says that it is further:",
+          r)
     check(sorted(os.listdir("c6")) == ["checkpoint.safetensors"], "files in the checkpoint's folder:", os.listdir("c6"))
     bad(1, "--seed=5", args=["--data=data.txt", "--steps=7", "--resume=c3", "--seed=5"])
     write("other.txt", read("data.txt") + b"more")
