@@ -265,16 +265,23 @@ static bool any_split(const Emit *e) {
 
 // How ranks share a parameter: the axes and the dimension, which is one.
 static void put_split(Emit *e, const Symbol *p) {
+    const Mesh mesh = hd_mesh(e->m);
+    int64_t size = 0;
     int along = -1;
     for (int a = 0; a < N_AXES; a++) {
-        const int at = hd_layout_at(p->layout, a), d = at - LAYOUT_SPLIT;
+        const int at = hd_layout_at(p->layout, a), d = hd_layout_dim(at);
         if (at == LAYOUT_WHOLE) continue;
+        if (hd_layout_uneven(at)) size = mesh.uneven;
+        if (hd_layout_uneven(at) && d)
+            hd_emit_error(e, p->span, "parameter @%s has uneven parts of columns, which programs cannot store",
+                          p->name);
         if (along >= 0 && along != d)
             hd_emit_error(e, p->span, "parameter @%s is split along two dimensions, which programs cannot store",
                           p->name);
         along = d;
     }
-    hd_printf(e->c, "    {%u, %d}, // %s\n", hd_layout_axes(p->layout), along < 0 ? 0 : along, p->name);
+    hd_printf(e->c, "    {%u, %d, %lld}, // %s\n", hd_layout_axes(p->layout), along < 0 ? 0 : along, ll(size),
+              p->name);
 }
 
 static void put_param(Emit *e, const Symbol *p) {
@@ -327,7 +334,7 @@ static int put_params(Emit *e, int *lines) {
     *lines = hd_program_lines(e);
     hd_puts(e->c, "};\n\n");
     if (any_split(e)) {
-        hd_puts(e->c, "static const HdSplit splits[] = { // of each parameter: the axes and the dimension\n");
+        hd_puts(e->c, "static const HdSplit splits[] = { // of each parameter: axes, dimension, uneven size\n");
         for (int i = 0; i < list.n; i++) put_split(e, list.at[i]);
         hd_puts(e->c, "};\n\n");
     }

@@ -79,7 +79,7 @@ typedef struct Type {
     int rank;
     int64_t dim[HD_MAX_DIMS];
 } Type; // interned: equal types are equal pointers
-typedef uint32_t Layout; // how it is spread over the axes of the mesh: see layout.h; 0: whole
+typedef uint64_t Layout; // how it is spread over the axes of the mesh: see layout.h; 0: whole
 
 typedef struct { // one attribute; lists hold n elements
     AttrId id;

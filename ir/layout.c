@@ -4,7 +4,18 @@
 
 Layout hd_layout_with(Layout l, int axis, int at) {
     const int shift = LAYOUT_BITS * axis;
-    return (l & ~(((1u << LAYOUT_BITS) - 1) << shift)) | (unsigned)at << shift;
+    return (l & ~((((Layout)1 << LAYOUT_BITS) - 1) << shift)) | (Layout)at << shift;
+}
+
+int64_t hd_uneven_part(int64_t size, int64_t ranks) {
+    const int64_t part = hd_ceil_div(size, ranks), round = hd_ceil_div(part, 64) * 64;
+    const int64_t more = round * ranks - size;
+    if (more < round && more <= size / 32) return round;
+    return part * (ranks - 1) < size ? part : 0;
+}
+
+int64_t hd_part_of_size(int64_t size, int64_t ranks) {
+    return size % ranks ? hd_uneven_part(size, ranks) : size / ranks;
 }
 
 Axes hd_layout_axes(Layout l) {
@@ -24,8 +35,9 @@ const char *hd_layout_text(Arena *arena, Layout l) {
         const int at = hd_layout_at(l, a);
         if (at == LAYOUT_WHOLE) continue;
         hd_printf(&o, "%s%s: ", o.n ? ", " : "over {", hd_axis_name(a));
-        if (at >= LAYOUT_SUM) hd_puts(&o, hd_layout_word(at));
-        else hd_put_int(&o, at - LAYOUT_SPLIT);
+        if (hd_layout_uneven(at)) hd_puts(&o, "uneven ");
+        if (hd_layout_dim(at) < 0) hd_puts(&o, hd_layout_word(at));
+        else hd_put_int(&o, hd_layout_dim(at));
     }
     if (!o.n) return "whole";
     hd_puts(&o, "}");
@@ -35,13 +47,20 @@ const char *hd_layout_text(Arena *arena, Layout l) {
 const Type *hd_type_whole(Ctx *cx, const Type *part, Layout l, const Mesh *mesh) {
     Type t = *part;
     for (int a = 0; l && a < N_AXES; a++) {
-        const int at = hd_layout_at(l, a), d = at - LAYOUT_SPLIT;
+        const int at = hd_layout_at(l, a), d = hd_layout_dim(at);
         if (hd_layout_stacks(a, at)) {
             if (!t.rank || t.dim[0] % mesh->size[a]) return NULL;
             t.dim[0] /= mesh->size[a];
         }
-        if (!hd_layout_splits(at)) continue;
-        if (d >= t.rank || __builtin_mul_overflow(t.dim[d], mesh->size[a], &t.dim[d])) return NULL;
+        if (d < 0) continue;
+        if (d >= t.rank) return NULL;
+        if (hd_layout_uneven(at)) {
+            const int64_t size = mesh->uneven, ranks = mesh->size[a];
+            if (size % ranks == 0 || t.dim[d] != hd_uneven_part(size, ranks)) return NULL;
+            t.dim[d] = size;
+        } else if (__builtin_mul_overflow(t.dim[d], mesh->size[a], &t.dim[d])) {
+            return NULL;
+        }
     }
     return l ? hd_type(cx, t.dtype, t.rank, t.dim) : part;
 }
@@ -49,12 +68,13 @@ const Type *hd_type_whole(Ctx *cx, const Type *part, Layout l, const Mesh *mesh)
 const Type *hd_type_part(Ctx *cx, const Type *whole, Layout l, const Mesh *mesh) {
     Type t = *whole;
     for (int a = 0; l && a < N_AXES; a++) {
-        const int at = hd_layout_at(l, a), d = at - LAYOUT_SPLIT;
+        const int at = hd_layout_at(l, a), d = hd_layout_dim(at);
         if (hd_layout_stacks(a, at) && (!t.rank || __builtin_mul_overflow(t.dim[0], mesh->size[a], &t.dim[0])))
             return NULL;
-        if (!hd_layout_splits(at)) continue;
-        if (d >= t.rank || t.dim[d] % mesh->size[a]) return NULL;
-        t.dim[d] /= mesh->size[a];
+        if (d < 0) continue;
+        if (d >= t.rank) return NULL;
+        if (hd_layout_uneven(at) ? t.dim[d] != mesh->uneven : t.dim[d] % mesh->size[a] != 0) return NULL;
+        t.dim[d] = hd_part_of_size(t.dim[d], mesh->size[a]);
     }
     return l ? hd_type(cx, t.dtype, t.rank, t.dim) : whole;
 }
@@ -73,13 +93,16 @@ static void wrong(const Check *c, const Op *o, const char *what) {
 static const char *impossible(const Check *c, Layout l, const Type *t) {
     for (int a = 0; a < N_AXES; a++) {
         const int at = hd_layout_at(l, a);
-        if (hd_layout_splits(at) && at - LAYOUT_SPLIT >= t->rank)
+        if (hd_layout_dim(at) >= t->rank)
             return hd_internf(c->m->cx, "%s has no dimension %d to be split along over %s", hd_type_text(c->m->cx, t),
-                              at - LAYOUT_SPLIT, hd_axis_name(a));
+                              hd_layout_dim(at), hd_axis_name(a));
+        if (hd_layout_uneven(at) && !hd_type_whole(c->m->cx, t, hd_layout_with(0, a, at), &c->mesh))
+            return hd_internf(c->m->cx, "%s is not the part that a rank has of %lld along dimension %d over %s",
+                              hd_type_text(c->m->cx, t), ll(c->mesh.uneven), hd_layout_dim(at), hd_axis_name(a));
         if (at != LAYOUT_WHOLE && c->mesh.size[a] == 1)
             return hd_internf(c->m->cx, "%s is over %s, along which the mesh has one rank", hd_type_text(c->m->cx, t),
                               hd_axis_name(a));
-        if (at > LAYOUT_SUM && !hd_layout_stacks(a, at))
+        if (at > LAYOUT_SUM && !hd_layout_uneven(at) && !hd_layout_stacks(a, at))
             return hd_internf(c->m->cx, "%s is %s over %s: ranks along it own no experts", hd_type_text(c->m->cx, t),
                               hd_layout_word(at), hd_axis_name(a));
         if (hd_layout_stacks(a, at) && (!t->rank || t->dim[0] % c->mesh.size[a]))
@@ -134,7 +157,7 @@ void hd_layout_check(const Module *m) {
     for (const Symbol *s = m->symbols; s; s = s->next) {
         const char *e = s->layout && s->type ? impossible(&c, s->layout, s->type) : NULL;
         for (int a = 0; !e && a < N_AXES; a++)
-            if (hd_layout_at(s->layout, a) >= LAYOUT_SUM)
+            if (hd_layout_word(hd_layout_at(s->layout, a)))
                 e = hd_internf(m->cx, "only a value can be `%s`", hd_layout_word(hd_layout_at(s->layout, a)));
         if (e) hd_error(m->cx, s->span, "%s @%s: %s", hd_symbol_keyword(s->kind), s->name, e);
     }

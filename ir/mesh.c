@@ -19,9 +19,10 @@ int hd_axis_called(const char *name) {
 // --- attributes
 
 Mesh hd_mesh(const Module *m) {
-    Mesh mesh;
+    Mesh mesh = {0};
     for (int a = 0; a < N_AXES; a++) mesh.size[a] = 1;
     const Symbol *schedule = hd_symbol_find(m, "schedule");
+    if (schedule) mesh.uneven = hd_int(&schedule->attrs, A_UNEVEN, 0);
     const Attr *list = schedule ? hd_attr(&schedule->attrs, A_MESH) : NULL;
     const Attr *sizes = schedule ? hd_attr(&schedule->attrs, A_SIZES) : NULL;
     for (int i = 0; list && sizes && i < list->n && i < sizes->n; i++) {

@@ -34,7 +34,10 @@ enum {
     HD_EXPERT_AXES = HD_OWN_AXES & HD_DATA_AXES, // whose ranks own parameters, and compute them for the data of all
     HD_MAX_RANKS = 1 << 16
 };
-typedef struct { int64_t size[N_AXES]; } Mesh; // ranks along each axis
+typedef struct {
+    int64_t size[N_AXES]; // ranks along each axis
+    int64_t uneven;       // the size of the whole of every dimension that has uneven parts (layout.h); 0: none has
+} Mesh;
 
 const char *hd_axis_name(int axis);
 int hd_axis_called(const char *name); // N_AXES: none is

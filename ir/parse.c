@@ -168,11 +168,13 @@ static Layout layout(Parser *ps) {
         expect(ps, ":");
         skip_blanks(ps);
         lo = ps->p;
+        const bool uneven = accept(ps, "uneven ");
         int at = LAYOUT_SUM;
-        while (at <= LAYOUT_ROUTED && !accept(ps, hd_layout_word(at))) at++;
-        const int64_t d = at <= LAYOUT_ROUTED ? 0 : integer(ps);
+        while (!uneven && at <= LAYOUT_ROUTED && !accept(ps, hd_layout_word(at))) at++;
+        const bool says = !uneven && at <= LAYOUT_ROUTED;
+        const int64_t d = says ? 0 : integer(ps);
         if (d >= HD_MAX_DIMS || d < 0) FAIL(ps, lo, "a dimension is 0 to %d", HD_MAX_DIMS - 1);
-        l = hd_layout_with(l, axis, at <= LAYOUT_ROUTED ? at : LAYOUT_SPLIT + (int)d);
+        l = hd_layout_with(l, axis, says ? at : (uneven ? LAYOUT_UNEVEN : LAYOUT_SPLIT) + (int)d);
     } while (accept(ps, ","));
     expect(ps, "}");
     return l;

@@ -10,7 +10,7 @@ static RoundedParam param_of(const Mesh *mesh, const Symbol *p, uint32_t number)
                       .ranks = hd_mesh_ranks(mesh, hd_layout_axes(p->layout))};
     int along = 0;
     for (int a = 0; a < N_AXES; a++)
-        if (hd_layout_splits(hd_layout_at(p->layout, a))) along = hd_layout_at(p->layout, a) - LAYOUT_SPLIT;
+        if (hd_layout_dim(hd_layout_at(p->layout, a)) > 0) along = hd_layout_dim(hd_layout_at(p->layout, a));
     for (int i = along; i < p->type->rank; i++) x.run *= p->type->dim[i];
     return x;
 }

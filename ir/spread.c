@@ -7,8 +7,6 @@
 #include "ir/ssd.h"
 #include <string.h>
 
-typedef const char *SpreadRule(const Spread *s);
-
 #define IN(i) (s->o->in[i]->type)
 #define OUT(i) hd_result_type(s->o, i)
 
@@ -16,7 +14,8 @@ static const char *say(const Spread *s, int i, const char *why) {
     Ctx *cx = s->o->func->module->cx;
     const int at = s->in[i];
     const char *what = at == LAYOUT_WHOLE ? "whole" : at == LAYOUT_SUM ? "a partial sum" :
-                       hd_internf(cx, "split along dimension %d", at - LAYOUT_SPLIT);
+                       hd_layout_word(at) ? hd_layout_word(at) :
+                       hd_internf(cx, "split along dimension %d", hd_layout_dim(at));
     return hd_internf(cx, "operand %d, %s, is %s over %s: %s", i, hd_type_text(cx, IN(i)), what, hd_axis_name(s->axis),
                       why);
 }
@@ -486,8 +485,15 @@ static const struct { OpKind of; SpreadRule *rule; } rules[N_OPS] = {
 #include "ir/ops.def"
 };
 
+// Rules by which zeros stay zeros, but for pointwise ops, which differ.
+static bool moves_zeros(SpreadRule *r) {
+    return r == spread_pointwise || r == spread_cast || r == spread_reshape || r == spread_transpose ||
+           r == spread_reduced || r == spread_product || r == spread_copy;
+}
+
 const char *hd_spread(const Op *o, int axis, const int *in, int *out) {
     const Spread s = {o, axis, in, out};
+    SpreadRule *rule = rules[o->kind].rule ? rules[o->kind].rule : needs_whole;
     if (HD_EXPERT_AXES >> axis & 1) return hd_spread_experts(o, axis, in, out);
-    return rules[o->kind].rule ? rules[o->kind].rule(&s) : needs_whole(&s);
+    return hd_spread_is_uneven(&s) ? hd_spread_uneven(&s, rule, moves_zeros(rule)) : rule(&s);
 }

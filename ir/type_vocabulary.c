@@ -21,10 +21,10 @@ const char *hd_rule_own_index(Rule *r) {
     return hd_rule_give(r, hd_has(&r->o->attrs, A_ROUTED) ? IN(0) : with_first(r, 1, IN(0), TY_I32));
 }
 
-// An index into each part of `rows` rows.
+// An index into each part of `rows` rows: one part, or equal ones, or uneven ones of a proof (layout.h).
 const char *hd_rule_parts_wrong(Rule *r, const Type *index, int64_t rows) {
     if (index->dtype != TY_I32 || index->rank < 1) WRONG("the index must be i32[parts, ..], not %s", TEXT(index));
-    if (index->dim[0] < 1 || rows % index->dim[0])
+    if (index->dim[0] < 1 || (rows % index->dim[0] && !hd_has(&r->o->attrs, A_UNEVEN)))
         WRONG("%lld rows do not divide into %lld equal parts", ll(rows), ll(index->dim[0]));
     return NULL;
 }
@@ -55,7 +55,11 @@ static const char *logits_wrong(Rule *r) {
 }
 
 const char *hd_rule_loss_part(Rule *r) {
+    const bool uneven = hd_has(&r->o->attrs, A_UNEVEN);
+    if (r->o->n_in != 2 + uneven) WRONG("%d operands, not %d", r->o->n_in, 2 + uneven);
     const char *e = logits_wrong(r);
+    if (!e && uneven && (IN(2)->dtype != TY_I32 || IN(2) != without_first(r, IN(1), TY_I32)))
+        WRONG("targets must be %s, not %s", TEXT(without_first(r, IN(1), TY_I32)), TEXT(IN(2)));
     const Type *each = e ? NULL : hd_type_with(r->cx, sums_of(IN(0)), IN(1));
     if (!e) e = hd_rule_give(r, each);
     return e ? e : hd_rule_give(r, each);

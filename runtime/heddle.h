@@ -50,6 +50,7 @@ typedef struct {
 typedef struct { // of a parameter
     unsigned over; // the axes over which it is split, a bit for each; 0: every rank has all of it
     int along;     // the dimension that they split
+    int64_t size;  // of that dimension, which is the first, where parts are longer together; 0: it has equal parts
 } HdSplit;
 
 // data: its ranks read different sequences. owns: they also own parameters, and one rank along it is not worth saying.

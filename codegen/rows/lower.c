@@ -140,15 +140,28 @@ static int at_column(Lowering *l, DType d, const char *text, int a, int b) { // 
     return n;
 }
 
-static void row_loss_part(Lowering *l, const Op *o, const int *in) { // logits, index
-    row_logsumexp(l, o, in);
+// x at the columns of a part that are in the vocabulary, else what `$l` or 0 says: a part begins at the target less its
+// index.
+static int in_vocabulary(Lowering *l, const Op *o, int x, int index, int target, const char *otherwise) {
+    if (!hd_has(&o->attrs, A_UNEVEN)) return x;
+    const char *text = hd_sprintf(l->a, "$c + ($2 - $1) < %lld ? $0 : %s",
+                                  (long long)hd_int(&o->attrs, A_UNEVEN, 0), otherwise);
+    const int n = EXPR_IN(at(l, x)->dtype, 1, text, x, index, target);
+    at(l, n)->indexed = true;
+    at(l, n)->cls = ROW_FULL;
+    return n;
+}
+
+static void row_loss_part(Lowering *l, const Op *o, const int *in) { // logits, index, targets
+    row_logsumexp(l, o, &(int){in_vocabulary(l, o, in[0], in[1], in[o->n_in - 1], "$l")});
     result(l, o, 1, sum(l, at_column(l, at(l, in[0])->dtype, "$c == $0 ? $1 : 0", in[1], in[0])));
 }
 
 static void row_loss_part_grad(Lowering *l, const Op *o, const int *in) { // logits, index, lse, dloss, targets, weights
     const DType d = at(l, in[0])->dtype;
     const int e = EXPR(9, "exp(minus($0, $1))", in[0], in[2]);
-    const int away = at_column(l, d, "minus($1, ($t)($c == $0 ? 1 : 0))", in[1], e);
+    int away = at_column(l, d, "minus($1, ($t)($c == $0 ? 1 : 0))", in[1], e);
+    away = in_vocabulary(l, o, away, in[1], in[4], "0");
     if (o->n_in == 5) {
         const int step = EXPR(1, "$0 / $e", in[3]);
         at(l, step)->number = (double)l->p->rows;

@@ -33,13 +33,21 @@ static double log_sum_exp(const double *x, int64_t n, int64_t step) {
     return top + log(sum);
 }
 
-const char *hd_eval_loss_part(Eval *e HD_UNUSED, const Op *o HD_UNUSED, const Tensor *in, Tensor *out) {
+// Columns of part p that are in the vocabulary, where row r has this target.
+static int64_t inside_of(const Op *o, const Tensor *in, int targets, int64_t p, int64_t r, int64_t size) {
+    if (!hd_has(&o->attrs, A_UNEVEN)) return size;
+    const double first = in[targets].data[r] - in[1].data[p * hd_type_rows(in[0].type) + r];
+    const int64_t n = hd_int(&o->attrs, A_UNEVEN, 0) - (int64_t)first;
+    return n < 0 ? 0 : n < size ? n : size;
+}
+
+const char *hd_eval_loss_part(Eval *e HD_UNUSED, const Op *o, const Tensor *in, Tensor *out) {
     const int64_t vocab = hd_type_cols(in[0].type), rows = hd_type_rows(in[0].type), parts = in[1].type->dim[0],
                   size = vocab / parts;
     for (int64_t p = 0; p < parts; p++)
         for (int64_t r = 0; r < rows; r++) {
             const double *z = in[0].data + r * vocab + p * size, index = in[1].data[p * rows + r];
-            out[0].data[p * rows + r] = log_sum_exp(z, size, 1);
+            out[0].data[p * rows + r] = log_sum_exp(z, inside_of(o, in, 2, p, r, size), 1);
             if (inside(index, size)) out[1].data[p * rows + r] = z[(int64_t)index];
         }
     return NULL;
@@ -72,6 +80,7 @@ const char *hd_eval_loss_part_grad(Eval *e HD_UNUSED, const Op *o, const Tensor 
         const double share = share_of(o, in + 4, o->n_in > 5, r, rows);
         const double by = o->n_in > 5 ? dloss * share : dloss / (double)rows;
         for (int64_t i = 0; i < vocab && share != 0; i++) {
+            if (i % size >= inside_of(o, in, 4, i / size, r, size)) continue;
             const double hit = in[1].data[i / size * rows + r] == (double)(i % size) ? 1 : 0;
             out->data[r * vocab + i] = by * (exp(in[0].data[r * vocab + i] - in[2].data[r]) - hit);
         }

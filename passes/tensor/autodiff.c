@@ -317,6 +317,13 @@ static void put_computation(Out *o, const Op *op, const int *number) {
     hd_print_attrs(ends ? &none : &op->attrs, o);
 }
 
+// A table looked up by 0, 1, 2, .. to its end. Where it is split over ranks `simplify` leaves it, else it is the table:
+// both are one computation.
+static bool looks_up_all(const Op *o) {
+    return o->kind == OP_EMBEDDING && o->in[1]->def && o->in[1]->def->kind == OP_IOTA &&
+           o->in[0]->type == o->out[0]->type;
+}
+
 // Numbers of values, by id, without those of ops that only a further result of the loss needs; -1: of such an op.
 static int *numbers_of(const Func *loss, Arena *a) {
     bool *other = HD_NEWN(a, bool, loss->n_values + 1), *needed = HD_NEWN(a, bool, loss->n_values + 1);
@@ -335,11 +342,14 @@ static int *numbers_of(const Func *loss, Arena *a) {
     for (int i = 0; i < loss->n_args; i++) number[loss->args[i]->id] = n++;
     for (const Op *o = loss->first; o; o = o->next)
         for (int i = 0; i < o->n_out; i++)
-            if (number[o->out[i]->id] >= 0) number[o->out[i]->id] = n++;
+            if (number[o->out[i]->id] >= 0)
+                number[o->out[i]->id] = looks_up_all(o) ? number[o->in[0]->id] : n++;
     return number;
 }
 
-static bool of_loss(const Op *o, const int *number) { return !o->n_out || number[o->out[0]->id] >= 0; }
+static bool of_loss(const Op *o, const int *number) {
+    return !o->n_out || (number[o->out[0]->id] >= 0 && !looks_up_all(o));
+}
 
 // Two models whose parameters have the same shapes may still differ, in a number of heads or in an activation: the loss
 // that is differentiated tells them apart. Names and lines of its text do not count.

@@ -46,6 +46,33 @@ static int64_t most_that_divides(int64_t n, int64_t most) { // the largest numbe
     return most;
 }
 
+// The vocabulary: a size of logits or of a table that the ranks do not divide, if there is one; 0: there is none. Of
+// several the first that a loss reads.
+static int64_t uneven_vocabulary(const Partition *p) {
+    int64_t found = 0;
+    for (const Func *f = p->m->funcs; f; f = f->next)
+        for (const Op *o = f->is_kernel ? NULL : f->first; o; o = o->next) {
+            const bool loss = hd_op_is(o, TRAIT_LOSS), table = hd_op_is(o, TRAIT_LOOKUP) && !hd_is_backward(o);
+            if ((!loss && !table) || !o->in[0]->type->rank) continue;
+            const int64_t size = loss ? hd_type_cols(o->in[0]->type) : o->in[0]->type->dim[0];
+            if (size % p->mesh.size[p->axis] == 0) continue;
+            if (loss) return size;
+            if (!found) found = size;
+        }
+    return found;
+}
+
+// A vocabulary is split into parts that are padded, as rows of a parameter. Whether this one is.
+static bool splits_unevenly(Partition *p, Symbol *s, int64_t d) {
+    const int64_t size = s->type->dim[d], ranks = p->mesh.size[p->axis];
+    Symbol *schedule = hd_symbol_find(p->m, "schedule");
+    if (d || !schedule || HD_EXPERT_AXES >> p->axis & 1 || size != uneven_vocabulary(p)) return false;
+    if (!hd_uneven_part(size, ranks) || (p->mesh.uneven && p->mesh.uneven != size)) return false;
+    hd_set_int(p->m->cx, &schedule->attrs, A_UNEVEN, p->mesh.uneven = size);
+    s->layout = hd_layout_with(s->layout, p->axis, LAYOUT_UNEVEN);
+    return true;
+}
+
 static bool lay_out_param(Partition *p, Symbol *s) {
     Ctx *cx = p->m->cx;
     const int64_t d = dim_over(s, p->axis);
@@ -55,7 +82,7 @@ static bool lay_out_param(Partition *p, Symbol *s) {
                         ll(d));
     const int64_t size = s->type->dim[d], ranks = p->mesh.size[p->axis];
     s->layout = hd_layout_with(s->layout, p->axis, LAYOUT_SPLIT + (int)d);
-    if (size % ranks == 0) return true;
+    if (size % ranks == 0 || splits_unevenly(p, s, d)) return true;
     return hd_error(cx, s->span,
                     "dimension %lld of parameter @%s, %lld, does not divide into equal parts for %lld ranks along %s: "
                     "make it %lld, or set schedule.mesh.%s to a number that divides it, such as %lld", ll(d), s->name,

@@ -9,6 +9,8 @@
 //                                               %S, %A = all_gather of both
 //                                               %l, %s0 = loss_of_parts %S, %A, %y
 //                                               %dz = loss_part_grad %z, %j, %s0, %d, %y
+//
+// Of a vocabulary that the ranks do not divide, ops say how long it is (uneven), and loss_part reads the targets, too.
 #include "passes/tensor/vocabulary.h"
 #include "ir/layout.h"
 #include "ir/mesh.h"
@@ -24,6 +26,12 @@ static Op *insert(const Vocabulary *v, Op *at, OpKind k, int n_in, Value *const 
     hd_set_results(o, n_out, types);
     hd_insert_before(at, o);
     return o;
+}
+
+// How many rows of `size` each rank has. Where that is longer than the whole, `as` says so.
+static int64_t rows_of(const Vocabulary *v, int64_t size, Attrs *as) {
+    if (size % v->ranks) hd_set_int(v->m->cx, as, A_UNEVEN, size);
+    return hd_part_of_size(size, v->ranks);
 }
 
 static Value *insert1(const Vocabulary *v, Op *at, OpKind k, Value *in, const Attrs *as, const Type *t) {
@@ -73,7 +81,7 @@ static Op *replaced(Op *o, Op *first, Value *const *by) {
 static Op *look_up(Vocabulary *v, Op *o) {
     Op *before = o->prev;
     Attrs as = {0};
-    Value *in[] = {o->in[0], own_index(v, o, o->in[1], o->in[0]->type->dim[0] / v->ranks)};
+    Value *in[] = {o->in[0], own_index(v, o, o->in[1], hd_part_of_size(o->in[0]->type->dim[0], v->ranks))};
     if (!in[1]) return o;
     hd_set_flag(v->m->cx, &as, A_PARTS);
     const Type *t = o->out[0]->type;
@@ -83,8 +91,10 @@ static Op *look_up(Vocabulary *v, Op *o) {
 
 static Op *add_rows(Vocabulary *v, Op *o) {
     Op *before = o->prev;
-    Value *own = own_index(v, o, o->in[1], o->out[0]->type->dim[0] / v->ranks);
+    Attrs uneven = {0};
+    Value *own = own_index(v, o, o->in[1], rows_of(v, o->out[0]->type->dim[0], &uneven));
     if (!own) return o;
+    if (uneven.n) hd_set_int(v->m->cx, &o->attrs, A_UNEVEN, o->out[0]->type->dim[0]);
     o->in[1] = own;
     hd_set_flag(v->m->cx, &o->attrs, A_PARTS);
     return before ? before->next : v->f->first;
@@ -95,19 +105,22 @@ static Op *lose(Vocabulary *v, Op *o) {
     Op *before = o->prev;
     Value *z = o->in[0], *y = o->in[1], *weights = hd_loss_weights(o), *by[2] = {0};
     const DType d = o->out[0]->type->dtype;
-    Value *own = own_index(v, o, y, hd_type_cols(z->type) / v->ranks);
+    Attrs uneven = {0}, ignore = {0};
+    Value *own = own_index(v, o, y, rows_of(v, hd_type_cols(z->type), &uneven));
     if (!own) return o;
-    Attrs ignore = {0};
     if (hd_has(&o->attrs, A_IGNORE)) hd_set_int(cx, &ignore, A_IGNORE, hd_int(&o->attrs, A_IGNORE, 0));
     const Type *part = of_parts(v, d, y->type), *each = hd_type_with(cx, d, y->type);
-    const Op *said = insert(v, o, OP_LOSS_PART, 2, (Value *[]){z, own}, NULL, 2, (const Type *[]){part, part});
+    const Op *said = insert(v, o, OP_LOSS_PART, uneven.n ? 3 : 2, (Value *[]){z, own, y}, &uneven, 2,
+                            (const Type *[]){part, part});
     Value *in[] = {gathered(v, o, said->out[0]), gathered(v, o, said->out[1]), y, weights};
     const Op *loss = insert(v, o, OP_LOSS_OF_PARTS, weights ? 4 : 3, in, &ignore, 2,
                             (const Type *[]){o->out[0]->type, each});
     by[0] = loss->out[0];
     if (hd_is_backward(o)) {
         Value *all[] = {z, own, loss->out[1], o->in[2], y, weights};
-        by[1] = insert(v, o, OP_LOSS_PART_GRAD, weights ? 6 : 5, all, &ignore, 1, &z->type)->out[0];
+        Op *grad = insert(v, o, OP_LOSS_PART_GRAD, weights ? 6 : 5, all, &ignore, 1, &z->type);
+        if (uneven.n) hd_set_int(cx, &grad->attrs, A_UNEVEN, hd_type_cols(z->type));
+        by[1] = grad->out[0];
     }
     return replaced(o, before ? before->next : v->f->first, by);
 }
@@ -116,18 +129,20 @@ static Op *lose(Vocabulary *v, Op *o) {
 static bool of_split_table(const Vocabulary *v, const Value *x) {
     for (const Op *o = x->def->next; o; o = o->next) {
         if (!o->n_in || o->in[0] != x) continue;
-        if (hd_param_added(o, 0)) return hd_layout_at(hd_op_param(o, 0)->layout, v->axis) == LAYOUT_SPLIT;
+        if (hd_param_added(o, 0)) return hd_layout_dim(hd_layout_at(hd_op_param(o, 0)->layout, v->axis)) == 0;
         if (hd_op_is(o, TRAIT_CARRIES)) return of_split_table(v, o->out[0]);
     }
     return false;
 }
 
+static int split_along(const Vocabulary *v, const Value *x) { return hd_layout_dim(layout_of(v, x)); }
+
 Op *hd_split_vocabulary(Vocabulary *v, Op *o) {
-    if (o->kind == OP_EMBEDDING && layout_of(v, o->in[0]) == LAYOUT_SPLIT && layout_of(v, o->in[1]) == LAYOUT_WHOLE)
+    if (o->kind == OP_EMBEDDING && split_along(v, o->in[0]) == 0 && layout_of(v, o->in[1]) == LAYOUT_WHOLE)
         return look_up(v, o);
     if (hd_adds_rows(o) && layout_of(v, o->in[1]) == LAYOUT_WHOLE && of_split_table(v, o->out[0]))
         return add_rows(v, o);
-    if (hd_op_is(o, TRAIT_LOSS) && layout_of(v, o->in[0]) == LAYOUT_SPLIT + o->in[0]->type->rank - 1)
+    if (hd_op_is(o, TRAIT_LOSS) && split_along(v, o->in[0]) == o->in[0]->type->rank - 1)
         return lose(v, o);
     return o;
 }

@@ -106,7 +106,10 @@ static bool put_turned(Export *e, const HdParam *q, int64_t first, int64_t n, co
 static bool export_piece(HdExec *x, int k, int64_t first, int64_t n, float *v, void *data) {
     Export *e = data;
     if (!hd_file_turned(x->program, k)) put_values(e, v, n);
-    else if (!put_turned(e, &x->program->params[k], first, n, v)) return false;
+    else {
+        const HdParam whole = hd_whole(x->program, &x->program->params[k]);
+        if (!put_turned(e, &whole, first, n, v)) return false;
+    }
     return !e->w.failed;
 }
 

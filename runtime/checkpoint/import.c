@@ -203,7 +203,8 @@ static bool import_piece(HdExec *x, int k, int64_t first, int64_t n, float *v, v
     const int64_t each = whole.count / (w->own_names ? 1 : hd_file_tensors(x->program, k));
     for (int64_t at = 0; !wrong && at < n;) {
         const HdSpan run = hd_whole_run(x->program, q, hd_part(x->program, q, x->world->rank), first + at, n - at);
-        if (!turned) wrong = plain_floats(w, k, each, run.first, run.count, v + at);
+        if (run.first < 0) memset(v + at, 0, sizeof *v * (size_t)run.count);
+        else if (!turned) wrong = plain_floats(w, k, each, run.first, run.count, v + at);
         else if (!turned_floats(w, &whole, k, run.first, run.count, v + at)) wrong = w->of[k][0];
         at += run.count;
     }

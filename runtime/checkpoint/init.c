@@ -7,6 +7,7 @@
 #include "runtime/philox.h"
 #include "runtime/world/world.h"
 #include <stdlib.h>
+#include <string.h>
 
 static HdDraw draw_of(const HdProgram *p, int k, HdSpan s, int64_t seed) {
     const HdParam *q = &p->params[k];
@@ -15,6 +16,7 @@ static HdDraw draw_of(const HdProgram *p, int k, HdSpan s, int64_t seed) {
 #define INIT(id, word, name, takes, what, draw, scale) {HD_DRAW_##draw, scale},
 #include "runtime/inits.def"
     };
+    if (s.first < 0) return (HdDraw){(uint64_t)seed, (uint64_t)k, 0, s.count, 0, HD_DRAW_CONST}; // no file has these
     return (HdDraw){(uint64_t)seed, (uint64_t)k, s.first, s.count, inits[q->init].scale, inits[q->init].kind};
 }
 
@@ -81,7 +83,8 @@ static bool init_piece(HdExec *x, int k, int64_t first, int64_t n, float *v, voi
     if (whole && !make_orthogonal(p, k, s)) return false;
     for (int64_t at = 0; at < n;) {
         const HdSpan run = hd_whole_run(p, q, hd_part(p, q, x->world->rank), first + at, n - at);
-        if (whole) memcpy(v + at, s->whole + run.first, (size_t)run.count * sizeof *v);
+        if (whole && run.first < 0) memset(v + at, 0, (size_t)run.count * sizeof *v);
+        else if (whole) memcpy(v + at, s->whole + run.first, (size_t)run.count * sizeof *v);
         else hd_parallel(run.count, 65536, fill, &(Fill){draw_of(p, k, run, s->seed), v + at});
         at += run.count;
     }

@@ -19,8 +19,10 @@ HdSpan hd_written_span(const HdProgram *p, const HdParam *q, int file) {
     const int rank = hd_group_member(p, split, 0, file);
     const unsigned cut = hd_split_of(p, q).over | (b->optimizer_sharded ? b->split : 0);
     if (hd_group_number(p, split & ~cut, rank)) return (HdSpan){0, 0}; // along those axes all have the same
-    if (!b->optimizer_sharded) return (HdSpan){0, q->count};
-    return hd_shard_span(b, q, hd_group_number(p, b->split, rank));
+    HdSpan s = {0, q->count};
+    if (b->optimizer_sharded) s = hd_shard_span(b, q, hd_group_number(p, b->split, rank));
+    const int64_t own = hd_part_count(p, q, hd_part(p, q, rank)) - s.first;
+    return own <= 0 ? (HdSpan){0, 0} : (HdSpan){s.first, s.count < own ? s.count : own};
 }
 
 // --- metadata

@@ -45,7 +45,11 @@ HdParam hd_whole(const HdProgram *p, const HdParam *q); // its sizes are those o
 int64_t hd_model_size(const HdProgram *p); // elements of all parameters, whole
 int hd_parts(const HdProgram *p, const HdParam *q);
 int hd_part(const HdProgram *p, const HdParam *q, int rank);
-// Elements first, first + 1, .. of a part, up to `count` of them, as consecutive elements of the whole.
+// How many elements of a part are elements of the whole: the last parts of uneven ones end with zeros, which no file
+// has.
+int64_t hd_part_count(const HdProgram *p, const HdParam *q, int part);
+// Elements first, first + 1, .. of a part, up to `count` of them, as consecutive elements of the whole; or, with a
+// first element below 0, so many of the zeros behind it.
 HdSpan hd_whole_run(const HdProgram *p, const HdParam *q, int part, int64_t first, int64_t count);
 int64_t hd_part_before(const HdProgram *p, const HdParam *q, int part, int64_t whole); // its elements before that one
 

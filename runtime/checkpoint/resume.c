@@ -182,7 +182,7 @@ static bool open_shards(HdExec *x, Source *s) { // all that this rank reads from
             const int part = hd_part(p, q, x->world->rank);
             for (int64_t at = 0; at < here.count;) {
                 const HdSpan run = hd_whole_run(p, q, part, here.first + at, here.count - at);
-                if (!open_range(s, &whole, &s->parts.of[k], run)) return false;
+                if (run.first >= 0 && !open_range(s, &whole, &s->parts.of[k], run)) return false;
                 at += run.count;
             }
         }
@@ -233,7 +233,8 @@ static bool resume_piece(HdExec *x, int k, int64_t first, int64_t n, float *v, v
     if (fresh) memset(v, 0, sizeof *v * (size_t)n);
     for (int64_t at = 0; !fresh && at < n;) {
         const HdSpan run = hd_whole_run(x->program, q, hd_part(x->program, q, x->world->rank), first + at, n - at);
-        if (!floats(r->s, x->program, from, k, run.first, run.count, v + at)) return false;
+        if (run.first < 0) memset(v + at, 0, sizeof *v * (size_t)run.count);
+        else if (!floats(r->s, x->program, from, k, run.first, run.count, v + at)) return false;
         at += run.count;
     }
     if (r->role == HD_MASTER) return hd_put_given(x, q, first, n, v);

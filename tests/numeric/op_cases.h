@@ -321,6 +321,13 @@ static const OpCase op_cases[] = {
     {CASE_TRAIN, "(%z: $[40,33], %i6: i32[40], %w: f32[40], %p: f32) -> $[40,33] {\n  %0 = reshape %i6 : i32[1,40]\n"
                  "  %1, %2 = loss_part %z, %0 : f32[1,40], f32[1,40]\n  %3 = reshape %1 : f32[40]\n  %4 = "
                  "loss_part_grad %z, %0, %3, %p, %i6, %w {ignore = 2} : $[40,33]\n  return %4\n}"},
+    // the last part, of 33 columns from 24 on, of a vocabulary of 50: index and target are 24 apart
+    {CASE_TRAIN, "(%z: $[40,33], %i26: i32[40], %w: f32[40], %p: f32) -> f32[1,40], f32[1,40], $[40,33] {\n"
+                 "  %0 = const {value = 24} : f32[40]\n  %1 = cast %i26 {out = f32} : f32[40]\n  %8 = add %1, %0 : "
+                 "f32[40]\n  %2 = cast %8 {out = i32} : i32[40]\n  %3 = reshape %i26 : i32[1,40]\n  %4, %5 = "
+                 "loss_part %z, %3, %2 {uneven = 50} : f32[1,40], "
+                 "f32[1,40]\n  %6 = reshape %4 : f32[40]\n  %7 = loss_part_grad %z, %3, %6, %p, %2, %w "
+                 "{uneven = 50} : $[40,33]\n  return %4, %5, %7\n}"},
     {CASE_F32, "(%p: f32[3,2200], %q: f32[3,2200], %i4: i32[2200], %w: f32[2200]) -> f32, f32[2200] {\n  %0, %1 = "
                "loss_of_parts %p, %q, %i4, %w {ignore = 1} : f32, f32[2200]\n  return %0, %1\n}"},
     {CASE_TRAIN, "(%t: $[50,24], %i70: i32[3,7], %a: $[3,7,24]) -> i32[1,3,7], $[3,7,24], f32[50,24], i32[3,7] {\n"

@@ -11,6 +11,7 @@ usage: tensor.py ROOT HEDDLEC HEDDLE_OPT [--all]
 - A checkpoint of one mesh continues on the next one of a list, with ranks of the axis `tensor` alone, too: the losses
   are those of a run that did not stop.
 - Exported weights are read bit for bit, on one rank and with the axis.
+- All of it holds where the ranks do not divide the vocabulary (GPT-2's tied one, and one with a bias).
 - With `sequence on` the same holds, and mutants of such a plan are refused.
 - Mutants of a plan: a collective that is missing, doubled or over other ranks, a partial sum that is read as a whole, a
   parameter that is split along the other dimension, a norm that counts parameters several times or on one rank only.
@@ -31,9 +32,10 @@ from axis import (PLAINLY, agree, exports, far_from, line, mutants_are_refused, 
 STEPS = 6
 LLAMA = dict(layers=2, dim=32, heads=4, kv_heads=4, hidden=64, seq=8, vocab=40)
 LLAMA3 = dict(layers=2, dim=32, heads=8, kv_heads=4, hidden=48, seq=8, vocab=40, tied="true")
-GPT2 = dict(layers=2, dim=32, heads=4, seq=8, vocab=40, packed=0)
+GPT2 = dict(layers=2, dim=32, heads=4, seq=8, vocab=37, packed=0)  # no ranks divide its tied vocabulary
 MODELS = {"llama": ("examples/llama/llama.hd", LLAMA), "llama3": ("examples/llama3/llama3.hd", LLAMA3),
-          "gpt2": ("examples/gpt2/gpt2.hd", dict(GPT2, drop=0.1)), "windows and dropout": ("tests/run/tensor.hd", {}),
+          "gpt2": ("examples/gpt2/gpt2.hd", dict(GPT2, drop=0.1)),
+          "windows and dropout": ("tests/run/tensor.hd", {"vocab": 39}),
           "one kv head": ("tests/run/tensor.hd", dict(kv_heads=1, drop=0.0, heads_drop=0.2, softcap=20.0)),
           "tables": ("tests/run/tables.hd", {})}
 PLAIN = {"train.compute": "f32", "train.lr": "1e-2", "train.warmup": 0, "schedule.fsdp.unit": "Block"}
@@ -99,6 +101,17 @@ MUTANTS = {
 }
 
 
+UNEVEN = {  # of GPT-2, whose vocabulary of 37 is 19 and 18 rows
+    "padding in the sum of exponentials": line(r"= loss_part %", sub(r"(%\S+), %\S+ {uneven = 37}", r"\1")),
+    "a row too many in it": line(r"= loss_part %", sub("uneven = 37", "uneven = 38")),
+    "other targets in it": line(r"= loss_part %x0", sub(r"%x1, %x2", "%x2, %x2")),
+    "a gradient of the padding": line(r"= loss_part_grad %", sub("uneven = 37", "uneven = 38")),
+    "a gradient that does not know of it": line(r"= loss_part_grad %", sub(r" {uneven = 37}", "")),
+    "rows behind the vocabulary": line(r"embedding_grad .*uneven", sub("uneven = 37, ", "")),
+    "a table of equal parts": line(r"^param @wte", sub("uneven 0", "0")),
+    "a vocabulary of 38": lambda plan: plan.replace("uneven = 37", "uneven = 38"),
+    "a vocabulary without an end": line(r"^config @schedule", sub("uneven = 37, ", "")),
+}
 OF_POSITIONS = {name: MUTANTS[name] for name in (
     "a sum over other ranks", "a gather over other ranks", "targets of other ranks")}
 DRAWS = {  # of GPT-2 with positions split over ranks: dropout of what blocks add, and of attention by heads
@@ -233,8 +246,12 @@ def main():
                         (dict(tensor=2, shard=2, replicate=2), "zero1")]
         wrong += resumes(bench, "llama", choices)
         wrong += exports(bench, "llama", dict(tensor=2))
+        wrong += starts_alike(bench, "gpt2", dict(tensor=2))
+        wrong += resumes(bench, "gpt2", [({}, "none"), (dict(tensor=4), "zero3"), (dict(tensor=2), "none")])
+        wrong += exports(bench, "gpt2", dict(tensor=2))
         wrong += mutants_are_refused(bench, opt, plan_of(bench, {}), MUTANTS)
         wrong += mutants_are_refused(bench, opt, plan_of(bench, SEQUENCE), OF_POSITIONS)
+        wrong += mutants_are_refused(bench, opt, plan_of(bench, {"schedule.fsdp": "none"}, "gpt2"), UNEVEN)
         wrong += mutants_are_refused(bench, opt, plan_of(bench, SEQUENCE, "gpt2"), DRAWS)
     print("\n".join(wrong) or "ok")
     return len(wrong) > 0

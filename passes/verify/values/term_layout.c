@@ -53,8 +53,10 @@ static void scale_heads(TermWalk *w, Op *o, const Layout *in, Layout result) {
 }
 
 static void scale_rows(TermWalk *w, Op *o) { // of a table in a buffer: those of all parts
+    const int64_t rows = hd_has(&o->attrs, A_UNEVEN) ? w->mesh.uneven :
+                         hd_int(&o->attrs, A_ROWS, 0) * o->in[1]->type->dim[0];
     o->attrs = hd_attrs_copy(w->t.cx, &o->attrs);
-    hd_set_int(w->t.cx, &o->attrs, A_ROWS, hd_int(&o->attrs, A_ROWS, 0) * o->in[1]->type->dim[0]);
+    hd_set_int(w->t.cx, &o->attrs, A_ROWS, rows);
 }
 
 // A rank has so many experts (`count`) along these axes: those of all.

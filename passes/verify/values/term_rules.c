@@ -2,6 +2,7 @@
 // of the ops' definitions in ir/ops.def. It may change the order in which a sum or a product is added up, which the ops
 // leave open, or leave out the rounding between a product and the bias that is added to it.
 #include "ir/dropout.h"
+#include "ir/layout.h"
 #include "ir/shapes.h"
 #include "passes/verify/values/terms.h"
 
@@ -240,9 +241,14 @@ static const Term *term_own_index(const Terms *t, const Op *o, int i, const Type
 
 // The stride by which `x` counts in the parts of a table of so many rows; NULL: it is not that.
 static const Term *whole_index(const Terms *t, const Term *x, int64_t rows) {
-    if (x->kind != OP_OWN_INDEX || rows % x->type->dim[0]) return NULL;
-    const Term *same = own_index(t, x->of, x->type->dim[0], rows / x->type->dim[0]);
+    if (x->kind != OP_OWN_INDEX) return NULL;
+    const Term *same = own_index(t, x->of, x->type->dim[0], hd_part_of_size(rows, x->type->dim[0]));
     return hd_term_same(same->hash, x->hash) ? x->of : NULL;
+}
+
+// Whether an op says how long a vocabulary is where, and only where, its parts are not equal.
+static bool says_uneven(const Op *o, int64_t size, int64_t parts) {
+    return hd_int(&o->attrs, A_UNEVEN, 0) == (size % parts ? size : 0);
 }
 
 // The rows of all parts are those of the table.
@@ -259,7 +265,8 @@ static const Term *term_embedding_grad(const Terms *t, const Op *o, int i, const
     (void)i;
     const Attrs *as = hd_has(&o->attrs, A_PARTS) ? &o->attrs : NULL;
     const Term *index = as ? whole_index(t, in[1], type->dim[0]) : in[1];
-    if (!index) return hd_term_plain(t, o->kind, 0, type, as, 2, in);
+    if (!index || (as && !says_uneven(o, type->dim[0], in[1]->type->dim[0])))
+        return hd_term_plain(t, o->kind, 0, type, as, 2, in);
     if (counts_up(index) && hd_type_count(in[0]->type) == hd_type_count(type)) // every row once
         return hd_term_reshape(t, hd_term_cast(t, in[0], type->dtype), type);
     return hd_term_plain(t, o->kind, 0, type, NULL, 2, (const Term *[]){in[0], index});
@@ -270,15 +277,17 @@ static const Term *term_embedding_grad(const Terms *t, const Op *o, int i, const
 static void said_of(const Terms *t, const Term *logits, const Term *targets, int64_t parts, const Term **said) {
     const DType d = logits->type->dtype == TY_F64 ? TY_F64 : TY_F32;
     const int64_t cols = hd_type_cols(logits->type);
-    const Term *in[] = {logits, own_index(t, targets, parts, cols / parts)};
+    const Term *in[] = {logits, own_index(t, targets, parts, hd_part_of_size(cols, parts)), targets};
+    Attrs as = {0};
+    if (cols % parts) hd_set_int(t->cx, &as, A_UNEVEN, cols);
     for (int i = 0; i < 2; i++)
-        said[i] = hd_term_plain(t, OP_LOSS_PART, i, type_like(t, in[1]->type, d), NULL, 2, in);
+        said[i] = hd_term_plain(t, OP_LOSS_PART, i, type_like(t, in[1]->type, d), &as, as.n ? 3 : 2, in);
 }
 
 static bool is_said_of(const Terms *t, const Term *logits, const Term *targets, const Term *const *said) {
     const Term *is[2];
     const int64_t parts = said[0]->type->rank ? said[0]->type->dim[0] : 0;
-    if (!parts || !logits->type->rank || hd_type_cols(logits->type) % parts) return false;
+    if (!parts || !logits->type->rank) return false;
     said_of(t, logits, targets, parts, is);
     return hd_term_same(is[0]->hash, said[0]->hash) && hd_term_same(is[1]->hash, said[1]->hash);
 }
@@ -296,14 +305,17 @@ static const Term *term_loss_part_grad(const Terms *t, const Op *o, int i, const
     const Term *said[2];
     const int64_t parts = in[1]->type->dim[0];
     const Term *targets = whole_index(t, in[1], hd_type_cols(in[0]->type));
-    bool same = targets && hd_term_same(targets->hash, in[4]->hash);
+    bool same = targets && hd_term_same(targets->hash, in[4]->hash) &&
+                says_uneven(o, hd_type_cols(in[0]->type), parts);
     if (same) {
         said_of(t, in[0], targets, parts, said);
         same = hd_term_same(in[2]->hash, hd_term_plain(t, OP_LOSS_OF_PARTS, 1, in[2]->type, NULL, 2, said)->hash);
     }
     if (!same) return hd_term_plain(t, o->kind, i, type, &o->attrs, o->n_in, in);
     const Term *all[] = {in[0], targets, in[3], in[o->n_in - 1]};
-    return hd_term_plain(t, OP_CROSS_ENTROPY_GRAD, 1, type, &o->attrs, o->n_in - 2, all);
+    Attrs as = hd_attrs_copy(t->cx, &o->attrs);
+    hd_unset(&as, A_UNEVEN);
+    return hd_term_plain(t, OP_CROSS_ENTROPY_GRAD, 1, type, &as, o->n_in - 2, all);
 }
 
 // --- dropout and attention
