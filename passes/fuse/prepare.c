@@ -290,15 +290,16 @@ static bool is_read_in_parts(const Prepare *s, const Value *v) {
     int64_t covered = 0;
     for (int i = 0; i < s->uses.count[v->id]; i++) {
         const Op *part = s->uses.users[v->id][i];
+        const bool again = hd_has(&part->attrs, A_RECOMPUTED); // the same part as in the forward pass
         RowSpace own;
         const bool convolves = hd_op_is(part, TRAIT_CONVOLUTION), backward = hd_is_backward(part);
         if (convolves && backward && part->in[1] == v && part->in[0] != v) continue;
         if (convolves && !backward && part->in[0] == v) {
-            covered += hd_type_cols(part->out[0]->type);
+            if (!again) covered += hd_type_cols(part->out[0]->type);
             continue;
         }
         if (!is_part(part) || !hd_row_natural(part, &own) || !arithmetic_reads(s, part->out[0], own)) return false;
-        covered += own.cols;
+        if (!again) covered += own.cols;
     }
     return covered == hd_type_cols(v->type);
 }
