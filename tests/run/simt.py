@@ -122,6 +122,11 @@ PROGRAMS = {
     "moe_ranks": (F32, "90", (MOE[0], "layers=1", "dim=32", "heads=2", "seq=300", "inner=24", "experts=6", "active=2",
                               "train.batch=1", "train.precision.compute=f32", "schedule.mesh.expert=3",
                               "schedule.experts=exchange", "schedule.experts.bound=120")),
+    # choices that a block reads in several rounds, experts with more rows than their capacity and with few; on three
+    # ranks tokens that go to each of them
+    "routed": (F32, "90", ("tests/run/routed.hd", "seq=1600", "capacity=340", "train.batch=1")),
+    "routed_ranks": (F32, "90", ("tests/run/routed.hd", "active=3", "seq=700", "capacity=210", "train.batch=1",
+                                 "schedule.mesh.expert=3", "schedule.experts=exchange", "schedule.experts.bound=98")),
     "ssd": (F32, "80", SSD),
     "conv": (F32, "90", ("tests/run/conv.hd",)),
     # on tensor cores: steps of 64 positions, the last one short, documents, groups of two heads, both widths of a state
@@ -143,7 +148,7 @@ PROGRAMS = {
     "softcap_192": masks("dim=768", "seq=200", "window=70", "packed=1", "softcap=1.5"),
     "documents_64": masks("dim=256", "seq=640", "packed=1"),
 }
-RANKS = {"moe_ranks": 3, "muon_ranks": 2}  # of a program; others have one
+RANKS = {"moe_ranks": 3, "routed_ranks": 3, "muon_ranks": 2}  # of a program; others have one
 WRITES = ("tiny", "llama_text")  # logits of a few sequences, within the bound of the loss; a text, the same tokens
 # the likeliest token; any; among the first, by number, by shares, by both
 CHOICES = (["--temperature=0"], ["--temperature=1.5"], ["--top-k=20"], ["--top-p=0.7"],
