@@ -105,9 +105,9 @@ double hd_learning_rate(const HdRate *r, double step); // counted from 1
 enum { HD_HOST_NORM_BLOCK = 4096 };
 void hd_host_grad_norm(int n, const float *const *buffers, const int64_t *counts, double loss_scale, float *norm,
                        void *workspace); // workspace: a double a block
-// step += 1; scalars[0..4] = lr, factor of gradients, 1-beta1^t, 1-beta2^t, t. Computed in f64, each rounded to f32
-// once; factor = (clip > 0 && norm > clip ? clip / norm : 1) / loss_scale. The learning rate of step t = 1, 2, ... (the
-// same text as in ir/eval/update.c):
+// step += 1; scalars[0..5] = lr, factor of gradients, 1-beta1^t, 1-beta2^t, t, what that lacks of t. Computed in f64,
+// each rounded to f32 once; factor = (clip > 0 && norm > clip ? clip / norm : 1) / loss_scale. The learning rate of
+// step t = 1, 2, ... (the same text as in ir/eval/update.c):
 //   t <= warmup:  peak t / warmup
 //   then, with p = min(1, (t - warmup) / max(1, total - warmup)):
 //   constant:     peak
@@ -143,8 +143,8 @@ typedef struct {
     const HdRounded *list;
     int64_t before, place;
 } HdRounding;
-// As hd_host_update, of master weights in bf16 and states of type `dtype`. scalars[4] is the step. `r` NULL: to nearest
-// even.
+// As hd_host_update, of master weights in bf16 and states of type `dtype`. scalars[4] + scalars[5] is the step.
+// `r` NULL: to nearest even.
 void hd_host_update_rounded(HdUpdate *update, int64_t count, int64_t decayed, float weight_decay, float lr_scale,
                             const float *grad, void *master, int n_states, HdDtype dtype, void *const *states,
                             const float *scalars, const HdRounding *r);

@@ -6,7 +6,16 @@ static void names_of_types(Front *f, Names *names) { // of the modules that have
     for (int k = 1; k < f->types.n; k++) hd_push(f->arena, names, f->types.at[k].at[0]->decl->name);
 }
 
-static bool find_instances(Front *f, Span s, const char *type, Instances *found) {
+// Of a place: members of the model are called by its name.
+static const char *as_member(Front *f, const char *name) {
+    const Instance *model = f->instances.at[0];
+    for (int k = 0; k < model->member_names.list.n; k++)
+        if (!strcmp(model->member_names.list.at[k], name))
+            return hd_sprintf(f->arena, "; did you mean '%s.%s'?", f->model->name, name);
+    return NULL;
+}
+
+static bool find_instances(Front *f, Span s, const char *type, bool place, Instances *found) {
     const int number = hd_ptr_get(&f->type_numbers, type);
     if (number >= 0) {
         *found = f->types.at[number];
@@ -15,8 +24,9 @@ static bool find_instances(Front *f, Span s, const char *type, Instances *found)
     }
     Names names = {0};
     names_of_types(f, &names);
-    return hd_front_error(f, s, "no module '%s' in this model%s (it has: %s)", type, hd_suggest(f, type, &names),
-                          hd_list_names(f, &names));
+    const char *member = place ? as_member(f, type) : NULL;
+    return hd_front_error(f, s, "no module '%s' in this model%s (it has: %s)", type,
+                          member ? member : hd_suggest(f, type, &names), hd_list_names(f, &names));
 }
 
 // --- units
@@ -64,7 +74,7 @@ void hd_paths_units(Front *f) {
                            hd_path_text(f, units->at[k]));
             continue;
         }
-        if (named_before(f, units, &before, k) || !find_instances(f, units->at[k]->span, type, &found)) continue;
+        if (named_before(f, units, &before, k) || !find_instances(f, units->at[k]->span, type, false, &found)) continue;
         for (int j = 0; j < found.n; j++) found.at[j]->unit = found.at[j]->path;
     }
     for (int k = 0; k < f->instances.n; k++) { // parents come before their members
@@ -173,7 +183,7 @@ static bool pick(Front *f, const Node *path, Instances *found) {
 
 // The instances that a path ends at; a `let` at its end goes to `lets`. false after reporting.
 static bool walk(Front *f, const Node *path, Instances *found, NameIndex *lets) {
-    if (path->kind == N_NAME) return find_instances(f, path->span, path->name, found);
+    if (path->kind == N_NAME) return find_instances(f, path->span, path->name, true, found);
     if (path->kind == N_INDEX) return pick(f, path, found);
     Instances outer = {0};
     if (!walk(f, path->a, &outer, NULL)) return false;

@@ -151,7 +151,8 @@ const char *hd_eval_step_scalars(Eval *e, const Op *o, const Tensor *in, Tensor 
     if (hd_has(&o->attrs, A_ON_NAN) && !isfinite(norm)) out->data[1] = (double)NAN;
     if (hd_has(&o->attrs, A_HISTORY) && is_outlier(e, o, in[1].data[0], norm)) out->data[1] = (double)NAN;
     for (int i = 0; betas && i < 2 && i < betas->n; i++) out->data[2 + i] = 1.0 - pow(betas->floats[i], t);
-    out->data[4] = t;
+    out->data[4] = (double)(float)t;
+    out->data[5] = t - out->data[4];
     return NULL;
 }
 
@@ -336,7 +337,7 @@ static Rounding rounding(Eval *e, const Op *o, const double *scalars) {
     const Mesh mesh = hd_mesh(e->module);
     const Symbol *master = hd_named(o, A_MASTER_WEIGHTS),
                  *bucket = hd_symbol_find(e->module, hd_word(&master->attrs, A_BUCKET, ""));
-    Rounding r = {.step = (uint32_t)scalars[4]};
+    Rounding r = {.step = (uint32_t)(int64_t)(scalars[4] + scalars[5])};
     if (!hd_has(&o->attrs, A_ROUNDING) || !bucket) return r;
     const double *seed = hd_eval_range(e, hd_word(&o->attrs, A_ROUNDING, ""), 0, 2);
     for (int i = 0; i < 2; i++) r.seed[i] = (uint32_t)(int64_t)seed[i];

@@ -89,7 +89,8 @@ void hd_host_step_scalars(const HdOptimizer *o, const float *norm, int32_t *step
     scalars[2] = (float)(1.0 - pow(o->beta1, t));
     scalars[3] = (float)(1.0 - pow(o->beta2, t));
     scalars[4] = (float)t;
-    scalars[5] = scalars[6] = scalars[7] = 0;
+    scalars[5] = (float)(t - (double)scalars[4]);
+    scalars[6] = scalars[7] = 0;
 }
 
 // The z-score of v among the last numbers, its own among them (the same text as in step_scalars.cu).

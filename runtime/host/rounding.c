@@ -29,7 +29,7 @@ void hd_host_update_rounded(HdUpdate *update, int64_t count, int64_t decayed, fl
                             const float *grad, void *master, int n_states, HdDtype dtype, void *const *states,
                             const float *scalars, const HdRounding *r) {
     enum { BLOCK = 2048 };
-    const uint32_t step = (uint32_t)scalars[4];
+    const uint32_t step = (uint32_t)((int64_t)scalars[4] + (int64_t)scalars[5]);
 #pragma omp parallel for schedule(static) if (count > 4 * BLOCK)
     for (int64_t at = 0; at < count; at += BLOCK) {
         const int64_t n = at + BLOCK < count ? BLOCK : count - at, first = (r ? r->before : 0) + at;

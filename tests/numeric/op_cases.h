@@ -409,14 +409,15 @@ static const OpCase op_cases[] = {
                 "  %0 = step_scalars %p {counter = @step, clip = 0.0, betas = [0.9, 0.95], lr = constant, lr_peak = "
                 "0.01} : f32[8]\n  update %0 {gradient = @r.grad, states = [@r.half, @r.lacks], master_weights = "
                 "@r.master, decayed = 2880, weight_decay = 0.1, kernel = @kahan}\n  return\n}"},
-    // weights that are rounded at random, of several parameters, in steps of two numbers
-    {CASE_BF16, "(%p: f32) {\n"
+    // weights that are rounded at random, of several parameters, in steps that f32 has not
+    {CASE_BF16, "(%p: f32) -> f32[8] {\n  %s = const {value = 16777218.0} : f32[1]\n"
+                "  %t = cast %s {out = i32} : i32[1]\n  store %t {into = @step, offset = 0}\n"
                 "  %0 = step_scalars %p {counter = @step, clip = 0.0, betas = [0.9, 0.95], lr = constant, lr_peak = "
                 "0.01} : f32[8]\n  update %0 {gradient = @r.grad, states = [@r.m, @r.v], master_weights = @r.master, "
                 "rounding = @count, decayed = 2880, weight_decay = 0.1, kernel = @adamw}\n"
                 "  %1 = step_scalars %p {counter = @step, clip = 0.0, betas = [0.9, 0.95], lr = constant, lr_peak = "
                 "0.01} : f32[8]\n  update %1 {gradient = @r.grad, states = [@r.m, @r.v], master_weights = @r.master, "
-                "rounding = @count, decayed = 2880, weight_decay = 0.1, kernel = @adamw}\n  return\n}"},
+                "rounding = @count, decayed = 2880, weight_decay = 0.1, kernel = @adamw}\n  return %1\n}"},
     {CASE_F32, "(%p: f32) -> f32[8], f32[8] {\n"
                "  %0 = step_scalars %p {counter = @step, clip = 0.0, betas = [0.9, 0.999], lr = linear, lr_peak = "
                "0.01, lr_warmup = 2, lr_total = 50} : f32[8]\n"

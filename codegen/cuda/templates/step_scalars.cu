@@ -83,5 +83,6 @@ extern "C" __global__ void SS_KERNEL(const float *norm, int *step, float *scalar
     scalars[2] = (float)(1.0 - pow(SS_BETA1, t));
     scalars[3] = (float)(1.0 - pow(SS_BETA2, t));
     scalars[4] = (float)t;
-    scalars[5] = scalars[6] = scalars[7] = 0.0f;
+    scalars[5] = (float)(t - (double)scalars[4]);
+    scalars[6] = scalars[7] = 0.0f;
 }

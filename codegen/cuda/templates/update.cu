@@ -51,7 +51,8 @@ extern "C" __global__ void __launch_bounds__(256)
     }
     __syncthreads();
     UP_ROUNDING rounding = {UP_PARAMS[first], before + ((i64)blockIdx.x * 256 + threadIdx.x) * UP_VEC,
-                            (unsigned)seed[0], (unsigned)seed[1] ^ UP_KEY, (unsigned)scalars[4], place};
+                            (unsigned)seed[0], (unsigned)seed[1] ^ UP_KEY,
+                            (unsigned)scalars[4] + (unsigned)(int)scalars[5], place};
     for (int k = first + 1; k < param + params && UP_PARAMS[k][0] <= rounding.at; k++) rounding.param = UP_PARAMS[k];
     rounding.at -= rounding.param[0]; // parameters begin at multiples of UP_VEC elements
 #endif
