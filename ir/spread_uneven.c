@@ -10,7 +10,7 @@ enum { NOWHERE = -1 };
 static bool is_said(const Op *o) { return hd_has(&o->attrs, A_UNEVEN); }
 
 bool hd_spread_is_uneven(const Spread *s) {
-    bool any = is_said(s->o);
+    bool any = is_said(s->o) && s->o->n_in > 1 && hd_layout_splits(s->in[1]); // the index is along this axis
     for (int i = 0; i < s->o->n_in; i++) any |= hd_layout_uneven(s->in[i]);
     return any && !hd_param_added(s->o, 0);
 }
