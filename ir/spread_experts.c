@@ -102,6 +102,18 @@ static const char *spread_shape(const Spread *s) {
     return to->rank ? all_out(s, s->in[0]) : say(s, 0, "the new shape has no dimension");
 }
 
+// Parts of rows, or rows side by side: they stay rows of the same experts.
+static const char *spread_columns(const Spread *s) {
+    const Type *t = hd_result_type(s->o, 0);
+    const bool columns = t->rank > 1 && hd_int(&s->o->attrs, A_AXIS, 0) == t->rank - 1;
+    bool rows = false;
+    for (int i = 0; i < s->o->n_in; i++) rows |= s->in[i] != W;
+    if (!rows) return all_out(s, W);
+    for (int i = 0; i < s->o->n_in; i++)
+        if (s->in[i] != R || !columns) return say(s, i, "rows of experts are cut and joined along their columns alone");
+    return all_out(s, R);
+}
+
 static const char *spread_moved(const Spread *s, const Symbol *comm) {
     const CollectiveInfo *does = hd_collective(s->o);
     const bool over = hd_axes(&comm->attrs, A_OVER) >> s->axis & 1;

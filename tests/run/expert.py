@@ -191,8 +191,8 @@ MUTANTS = {
     "gradients of the rest not summed over the axis": line(
         r"^comm @comm.reduce ", sub(r"\[expert, shard\]", "[shard]")),
     "buckets reduced over each other's ranks": swap_axes,
-    "split, and not said": line(r"^param .*mlp.up : ", sub(r" over {expert: 0}", "")),
-    "split along another dimension": line(r"^param .*mlp.up : ", sub("expert: 0", "expert: 1")),
+    "split, and not said": line(r"^param .*mlp.gate_up : ", sub(r" over {expert: 0}", "")),
+    "split along another dimension": line(r"^param .*mlp.gate_up : ", sub("expert: 0", "expert: 1")),
     "whole, and said to be split": line(r"^param .*norm1.weight : ", sub(r"(f32\[8\])", r"\1 over {expert: 0}")),
     "a bucket of parts, said to be of no rank": line(r"^bucket .*over {expert", sub(r" over {expert: 0}", "")),
     "a bucket of parts, split over the axis again": line(

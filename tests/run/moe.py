@@ -134,7 +134,9 @@ def experts(model, x, w, s):
     chosen, weights, balance, shares, more = ROUTERS[model](linear(x, w("router.weight"), n), s, *biases)
     used = [sum(e in c for c in chosen) / len(x) for e in range(n)]
     loss = balance * n * math.fsum(u * sum(row[e] for row in shares) / len(x) for e, u in enumerate(used)) + more
-    part = lambda name, e: w(f"mlp.{name}")[e * inner * dim : (e + 1) * inner * dim]
+    def part(name, e):
+        of, at, n = {"gate": ("gate_up", 0, 2), "up": ("gate_up", 1, 2), "down": ("down", 0, 1)}[name]
+        return w(f"mlp.{of}")[(e * n + at) * inner * dim : (e * n + at + 1) * inner * dim]
     y = []
     for row, c, weight in zip(x, chosen, weights):
         outs = [mlp([row], part("gate", e), part("up", e), part("down", e), inner)[0] for e in c]
