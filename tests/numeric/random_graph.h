@@ -184,7 +184,7 @@ static Value *random_starts(Graph *g, const Value *x) {
 static int random_count(Graph *g, OpKind k) { // of operands, for an op whose number varies
     switch (k) {
     case OP_DROPOUT: case OP_ROPE: return 1; // rope with positions: op_cases.h
-    case OP_CONCAT: case OP_MATMUL: case OP_TAKE: return 2;
+    case OP_CONCAT: case OP_MATMUL: case OP_TAKE: case OP_LOSS_PART: return 2; // padded parts: op_cases.h
     case OP_CROSS_ENTROPY: return g->differentiable ? 2 : 2 + below(g, 2); // weights have no gradient
     case OP_CROSS_ENTROPY_GRAD: return 3 + below(g, 2);
     default: return 1 + 2 * below(g, 2);
