@@ -148,7 +148,7 @@ static void finish(Kernel *k, const Op *finisher, const Op *g, Value *y) {
     y = rounded(k, y);
     for (int i = 0; i < finisher->n_in; i++)
         in[i] = hd_unaliased(finisher->in[i]) == g->out[0] ? in_type(k, y, finisher->in[i]->type)
-                                                      : argument(k, finisher->in[i]);
+                                                           : argument(k, finisher->in[i]);
     Value **now = take_body(k, finisher, in);
     const Op *ret = hd_return(hd_launched(finisher));
     for (int i = 0; i < finisher->n_out; i++) give(k, now[ret->in[i]->id], finisher->out[i]);

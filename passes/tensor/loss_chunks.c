@@ -117,7 +117,7 @@ static const Op *chunk_loss(Chunks *c) {
     return loss;
 }
 
-// An op of the body that is neither the product nor the loss. A constant that stands after the loss is made again.
+// A pointwise op of the body. Chunks stand before the loss, so each has its own copy of a constant that follows it.
 static Value *chunk_pointwise(Chunks *c, const Op *o) {
     Value **in = HD_NEWN(c->s->cx->scratch, Value *, o->n_in);
     for (int i = 0; i < o->n_in; i++) {

@@ -1,23 +1,26 @@
 #!/usr/bin/env bash
-# Models of Hugging Face by --from-hf beside transformers' own, on one GPU: tests/bench/families.sh [BUILD] [OUT]. Needs
-# torch and transformers; some eight minutes. OUT/NAME.out has Heddle's profile.
+# Models of Hugging Face by --from-hf beside transformers' own, on one GPU: tests/bench/families.sh [BUILD] [OUT]
+# [NAME...]. Needs torch and transformers; all of them take some eight minutes. OUT/NAME.out has Heddle's profile.
 set -u
 cd "$(dirname "$0")/../.."
 build=$(realpath "${1:-build}")
 out=${2:-build/families}
 mkdir -p "$out"
 out=$(realpath "$out")
+shift $(($# < 2 ? $# : 2))
+[ $# -gt 0 ] || set -- qwen3 mistral gemma2
 python3 - "$out" <<'P'
 import json, os, random, struct, sys
 shared = {"rms_norm_eps": 1e-6, "torch_dtype": "float32", "rope_theta": 1e4, "max_position_embeddings": 8192}
-gated = {"hidden_act": "silu", "attention_bias": False}
 models = {
-    "qwen3": dict(shared, **gated, architectures=["Qwen3ForCausalLM"], model_type="qwen3", vocab_size=151936,
-                  hidden_size=1024, intermediate_size=3072, num_hidden_layers=28, num_attention_heads=16,
-                  num_key_value_heads=8, head_dim=128, tie_word_embeddings=True, use_sliding_window=False),
-    "mistral": dict(shared, **gated, architectures=["MistralForCausalLM"], model_type="mistral", vocab_size=32000,
-                    hidden_size=2048, intermediate_size=7168, num_hidden_layers=16, num_attention_heads=16,
-                    num_key_value_heads=4, head_dim=128, sliding_window=1024, tie_word_embeddings=False),
+    "qwen3": dict(shared, hidden_act="silu", attention_bias=False, architectures=["Qwen3ForCausalLM"],
+                  model_type="qwen3", vocab_size=151936, hidden_size=1024, intermediate_size=3072, num_hidden_layers=28,
+                  num_attention_heads=16, num_key_value_heads=8, head_dim=128, tie_word_embeddings=True,
+                  use_sliding_window=False),
+    "mistral": dict(shared, hidden_act="silu", architectures=["MistralForCausalLM"], model_type="mistral",
+                    vocab_size=32000, hidden_size=2048, intermediate_size=7168, num_hidden_layers=16,
+                    num_attention_heads=16, num_key_value_heads=4, head_dim=128, sliding_window=1024,
+                    tie_word_embeddings=False),
     "gemma2": dict(shared, architectures=["Gemma2ForCausalLM"], model_type="gemma2", vocab_size=256000,
                    hidden_size=2304, intermediate_size=9216, num_hidden_layers=26, num_attention_heads=8,
                    num_key_value_heads=4, head_dim=256, query_pre_attn_scalar=256, sliding_window=4096,
@@ -51,6 +54,9 @@ P
       tail -2 "$out/$name.err"
   done
 }
-one qwen3 4 sdpa
-one mistral 4 sdpa
-one gemma2 2 flex_attention eager
+for name; do
+  case $name in
+  gemma2) one gemma2 2 flex_attention eager ;;
+  *) one "$name" 4 sdpa ;;
+  esac
+done

@@ -133,10 +133,28 @@ class Source:
         if held:
             yield Batch(kind, self.path, bytes(held), at, how=how)
 
+    def of_column(self, texts, how):
+        """Documents of a column, some at a time."""
+        held, size, at = [], 0, 0
+        for text in texts:
+            held.append(text)
+            size += len(text)
+            if size >= BATCH:
+                yield Batch("strings", self.path, held, at, how=how)
+                held, size, at = [], 0, at + len(held)
+        if held:
+            yield Batch("strings", self.path, held, at, how=how)
+
+    def cells(self, table, names, column):
+        for row in table:
+            if row and len(row) != len(names):
+                raise Refused(f"{self.path}, line {table.line_num}: {len(row)} columns instead of {len(names)}")
+            if row:
+                yield row[column]
+
     def table(self, how):
         """A column of a table of commas, or of tabs, whose first line has the names."""
         name = self.path[:-len(self.zip)] if self.zip and self.path.endswith(self.zip) else self.path
-        held, size, at = [], 0, 0
         csv.field_size_limit(1 << 30)
         try:
             with open(self.path, "rb") as self.file:
@@ -146,19 +164,7 @@ class Source:
                 if how.field not in names:
                     raise Refused(f"{self.path} has no column '{how.field}'; its first line has {', '.join(names)}: "
                                   f"--field=NAME")
-                column = names.index(how.field)
-                for row in table:
-                    if len(row) != len(names) and row:
-                        raise Refused(f"{self.path}, line {table.line_num}: {len(row)} columns instead of "
-                                      f"{len(names)}")
-                    if row:
-                        held.append(row[column])
-                        size += len(held[-1])
-                    if size >= BATCH:
-                        yield Batch("strings", self.path, held, at, how=how)
-                        held, size, at = [], 0, at + len(held)
-            if held:
-                yield Batch("strings", self.path, held, at, how=how)
+                yield from self.of_column(self.cells(table, names, names.index(how.field)), how)
         except Refused:
             raise
         except UnicodeDecodeError as e:
@@ -183,16 +189,9 @@ class Source:
                 column = table.schema_arrow.field(how.field).type
                 if not (pyarrow.types.is_string(column) or pyarrow.types.is_large_string(column)):
                     raise Refused(f"{self.path}: its column '{how.field}' holds {column}, not strings")
-                held, size, at = [], 0, 0
-                for some in table.iter_batches(batch_size=256, columns=[how.field]):
-                    for text in some.column(0).to_pylist():
-                        held.append(text or "")  # null is a document without text
-                        size += len(held[-1])
-                    if size >= BATCH:
-                        yield Batch("strings", self.path, held, at, how=how)
-                        held, size, at = [], 0, at + len(held)
-                if held:
-                    yield Batch("strings", self.path, held, at, how=how)
+                some = table.iter_batches(batch_size=256, columns=[how.field])
+                texts = (text or "" for part in some for text in part.column(0).to_pylist())  # null: without text
+                yield from self.of_column(texts, how)
         except pyarrow.ArrowException as e:
             raise Refused(f"cannot read {self.path}: {e}")
         except OSError as e:
