@@ -132,14 +132,14 @@ static void zero_gaps(Grads *g, Builder *at, const FsdpBucket *b, Written *w) {
     zero_range(g, at, b->gradient, end, b->layout.size);
 }
 
-// Buckets whose reduction was issued and that no beginning has waited for yet. With gather = fp8, where a unit has
-// several, its buckets count as one, and those of `b` not at all.
+// Units whose reductions were issued and that no beginning has waited for yet. Buckets of one unit count as one, those
+// of the unit of `b` not at all.
 static int64_t pending(const Grads *g, const FsdpBucket *b) {
     int64_t n = 0;
     for (int i = g->drained; i < g->issued.n; i++) {
         const int unit = g->s->buckets.at[g->issued.at[i]].unit;
-        bool counted = g->s->quantizes && unit == b->unit;
-        for (int k = g->drained; g->s->quantizes && k < i; k++)
+        bool counted = unit == b->unit;
+        for (int k = g->drained; k < i; k++)
             counted |= g->s->buckets.at[g->issued.at[k]].unit == unit;
         n += !counted;
     }
