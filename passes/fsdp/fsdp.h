@@ -1,6 +1,6 @@
-// Shared by the files of the pass `fsdp`. pieces: the root by use; buckets: layout and symbols; windows: where weights
-// are gathered and read; gradients: where gradients are written and reduced; random: keys of dropout; update: loss,
-// norm and optimizer. fsdp.c calls them in order.
+// Shared by the files of the pass `fsdp`. pieces: the root by use; sharing: which parameters share a bucket; buckets:
+// layout and symbols; windows: where weights are gathered and read; gradients: where gradients are written and reduced;
+// dropout: keys of random numbers; update: loss, norm and optimizer. fsdp.c calls them in order.
 #ifndef PASSES_FSDP_FSDP_H
 #define PASSES_FSDP_FSDP_H
 #include "ir/layout.h"
@@ -90,7 +90,8 @@ typedef struct { Func *f; bool first, last, alone; int done; } StepFunc;
 // --- buckets
 // Parameters of the root become units of their own, by where `micro` uses them (pieces.c).
 void hd_fsdp_divide_root(Fsdp *s, const Func *micro);
-bool hd_fsdp_place_buckets(Fsdp *s);    // false after an error
+bool hd_fsdp_collect(Fsdp *s);          // the parameters of each bucket; false after an error
+bool hd_fsdp_place_buckets(Fsdp *s);    // likewise
 bool hd_fsdp_adjoin(const Func *f);     // false after the error about parameters that are no matrix there
 bool hd_fsdp_gathers(const Fsdp *s, const FsdpBucket *b); // a rank holds its shard alone, between steps
 // The persistent gradient holds all elements, not a shard.
