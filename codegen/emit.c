@@ -5,7 +5,7 @@
 #include "ir/dropout.h"
 #include "ir/shapes.h"
 #include "ir/machine/workspace.h"
-#include "ir/optimizer.h"
+#include "ir/machine/symmetric.h"
 #include <ctype.h>
 #include <math.h>
 #include <stdio.h>
@@ -404,32 +404,34 @@ int hd_emit_optimizer(Emit *e, const Op *o) {
     return row(e, &e->optimizers, t.text);
 }
 
-// A product of HdTurned; without `wide` in the table of products, for a library.
-static int turn_product(Emit *e, bool wide, const char *sizes, const char *dtype, int64_t batch, int64_t like) {
-    if (wide) return 0;
+// A product of HdTurned, in the table of products where a library computes it.
+static int turn_product(Emit *e, bool own, const char *sizes, const char *dtype, int64_t batch, int64_t like) {
+    if (own) return 0;
     return row(e, &e->gemms, hd_sprintf(e->a, "{%s, .a = %s, .b = %s, .d = %s, .epilogue = HD_EPI_NONE, "
                                               ".batch = %lld, .like = %lld}", sizes, dtype, dtype, dtype, ll(batch),
                                         ll(like)));
 }
 
-static void put_turned(Emit *e, Out *t, const Op *o, const Turned *m, bool wide, const char *dtype) {
+static void put_turned(Emit *e, Out *t, const Op *o, const Turned *m, const char *dtype, EmitSymmetric *own) {
     const bool tall = m->rows > m->cols;
-    const int64_t least = tall ? m->cols : m->rows;
+    const int64_t least = tall ? m->cols : m->rows, like = hd_turned_like(o, m->rows, m->cols);
+    const bool wide = !own, half = own && hd_turned_symmetric(o, m->rows, m->cols);
     const char *square = hd_sprintf(e->a, ".m = %lld, .n = %lld, .k = %lld, .%s = true", ll(least), ll(least),
                                     ll(tall ? m->rows : m->cols), tall ? "ta" : "tb");
     const char *twice = hd_sprintf(e->a, ".m = %lld, .n = %lld, .k = %lld, .accumulate = true", ll(least), ll(least),
                                    ll(least));
     const char *step = hd_sprintf(e->a, ".m = %lld, .n = %lld, .k = %lld, .accumulate = true", ll(m->rows),
                                   ll(m->cols), ll(least));
-    const int64_t like = hd_turned_like(o, m->rows, m->cols);
-    const int first = turn_product(e, wide, square, dtype, m->batch, like),
-              second = turn_product(e, wide, twice, dtype, m->batch, like),
+    const int first = turn_product(e, wide || half, square, dtype, m->batch, like),
+              second = turn_product(e, wide || half, twice, dtype, m->batch, like),
               third = turn_product(e, wide, step, dtype, m->batch, like);
-    hd_printf(t, "{%lld, %lld, %lld, %lld, %lld, %s, {%d, %d, %d}}, ", ll(m->rank), ll(m->at), ll(m->batch),
-              ll(m->rows), ll(m->cols), hd_emit_number(e->a, m->scale, false), first, second, third);
+    hd_printf(t, "{%lld, %lld, %lld, %lld, %lld, %s, {%d, %d, %d}, {%s, %s}}, ", ll(m->rank), ll(m->at), ll(m->batch),
+              ll(m->rows), ll(m->cols), hd_emit_number(e->a, m->scale, false), first, second, third,
+              half ? own(e, o, tall, false) : "{0}", half ? own(e, o, false, true) : "{0}");
 }
 
-const char *hd_emit_turn(Emit *e, const Op *o, bool wide, const char *more) {
+const char *hd_emit_turn(Emit *e, const Op *o, EmitSymmetric *own, const char *more) {
+    const bool wide = !own;
     const Op *turn = hd_optimizer_turn(hd_update_kernel(o));
     const Symbol *part = hd_named(o, A_MASTER_WEIGHTS);
     const TurnedSpace s = hd_turned_space(o, !wide);
@@ -440,7 +442,7 @@ const char *hd_emit_turn(Emit *e, const Op *o, bool wide, const char *more) {
     Out t = hd_out(e->a);
     hd_printf(&t, "&(const HdTurn){.split = %u, .dtype = %s, .n = %d, .list = (const HdTurned[]){",
               hd_axes(&part->attrs, A_SPLIT), hd_emit_dtype(d), n);
-    for (int i = 0; i < n; i++) put_turned(e, &t, o, &list[i], wide, hd_emit_dtype(d));
+    for (int i = 0; i < n; i++) put_turned(e, &t, o, &list[i], hd_emit_dtype(d), own);
     hd_printf(&t, "%s}, .x = %lld, .g = %lld, .h = %lld, .sums = %lld, .lanes = %d, .lane = %lld%s}",
               n ? "" : "{0}", ll(s.x), ll(s.g), ll(s.h), ll(s.sums), s.lanes, ll(s.lane), more);
     if (s.lanes > e->lanes) e->lanes = s.lanes;

@@ -103,8 +103,10 @@ const char *hd_emit_lines(Emit *e, const Func *k, int stage, const char *indent)
 int hd_emit_means(const Func *k); // how many there are
 // The HdLines of such an update, as C. `more`: its further fields.
 const char *hd_emit_lined(Emit *e, const Op *o, const char *more);
-// The HdTurn of such an update, as C. `more`: its further fields.
-const char *hd_emit_turn(Emit *e, const Op *o, bool wide, const char *more);
+// The HdTurn of such an update, as C. `more`: its further fields. own: an HdSymmetric, of a
+// kernel for d = a a', a' a where `deep`, or c a a + b a where `adds`; NULL on the host, which computes in f32.
+typedef const char *EmitSymmetric(Emit *e, const Op *o, bool deep, bool adds);
+const char *hd_emit_turn(Emit *e, const Op *o, EmitSymmetric *own, const char *more);
 // Of an update that rounds weights at random: its bucket's parameters in the table of all, {at, number, run, ranks}
 // each; elements of the bucket before this rank's part, and the rank's place along what splits parameters, in C.
 typedef struct { int first, n; const char *rows, *before, *place; } EmitRounding; // rows: of the bucket alone

@@ -203,8 +203,10 @@ typedef struct {
 
 // What an optimizer that takes whole matrices does with those of a rank (ir/optimizer.h): `batch` matrices (1 on target
 // host) begin with element `at` of the rank's part of a bucket, one after another, and each becomes `scale` times an
-// orthogonal one. product: the three of a step, indices into HdProgram.gemms; target cuda.
-typedef struct { int64_t rank, at, batch, rows, cols; float scale; int product[3]; } HdTurned;
+// orthogonal one. product: the three of a step, indices into HdProgram.gemms; target cuda. The first two are
+// symmetric: where `own` has shared memory, a kernel of the program computes one instead.
+typedef struct { int kernel, shared; } HdSymmetric; // index into HdProgram.kernels; dynamic bytes of a block
+typedef struct { int64_t rank, at, batch, rows, cols; float scale; int product[3]; HdSymmetric own[2]; } HdTurned;
 typedef struct {
     unsigned split; // the axes over which ranks are numbered
     HdDtype dtype;  // that is computed in

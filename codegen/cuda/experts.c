@@ -1,5 +1,5 @@
 // Mixtures of experts: the launches of templates/top_k.cu, dispatch.cu, take.cu, combine.cu, grouped.cu,
-// grouped_mma.cu, grouped_wgmma.cu and of their gradients.
+// grouped_mma.cu, grouped_wgmma.cu (with wgmma.cu) and of their gradients.
 #include "codegen/cuda/cuda.h"
 #include "ir/machine/arch.h"
 #include "ir/base/ints.h"
@@ -208,7 +208,8 @@ static void launch_wgmma(Emit *e, const Op *o, const Grouped *g) {
         "#define GW_SHARED %lld\n",
         g->name, type(o->in[0]), type(o->out[0]), ll(g->rows), ll(g->groups), ll(g->m), ll(g->n), g->tb, g->grad,
         ll(cols), ll(shared));
-    const int kernel = hd_cuda_kernel(e, g->name, hd_cuda_template(e, "grouped_wgmma", defines), (int)shared, false);
+    const char *text = hd_cuda_template(e, "wgmma grouped_wgmma", defines);
+    const int kernel = hd_cuda_kernel(e, g->name, text, (int)shared, false);
     const int64_t of[3][3] = {{g->m, g->rows, 1},
                               {g->tb ? g->m : g->n, g->grad ? g->rows : g->tb ? g->n : g->m, g->grad ? 1 : g->groups},
                               {g->n, g->grad ? g->m : g->rows, g->grad ? g->groups : 1}};

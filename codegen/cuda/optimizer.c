@@ -229,6 +229,18 @@ static void put_direction(Emit *e, const Op *o, const States *s) {
     hd_cuda_launch_kernel(e, o, name, text, hd_ceil_div(n, 1024), 1, 256, 0, 6 + s->n, arg);
 }
 
+static const char *put_symmetric(Emit *e, const Op *o, bool deep, bool adds) {
+    enum { STAGES = 3, BOX = 8192, SHARED = STAGES * (4 * BOX + 16) + 1024 };
+    const DType type = turned_in(o);
+    const char *name = hd_sprintf(e->a, "symmetric_%s%s", hd_dtype_text(type), adds ? "_adds" : deep ? "_deep" : "");
+    const char *defines = hd_sprintf(
+        e->a, "#define SY_KERNEL %s\n#define SY_T %s\n#define SY_DEEP %d\n#define SY_ADDS %d\n"
+              "#define SY_ALPHA %s\n#define SY_BETA %s\n#define SY_SHARED %d\n", name, hd_cuda_type(type), deep, adds,
+        number(e, adds ? HD_TURN_C : 1, false), number(e, adds ? HD_TURN_B : 0, false), SHARED);
+    const int kernel = hd_cuda_kernel(e, name, hd_cuda_template(e, "wgmma symmetric", defines), SHARED, false);
+    return hd_sprintf(e->a, "{%d, %d}", kernel, SHARED);
+}
+
 static void put_turn(Emit *e, const Op *o) {
     const char *type = hd_cuda_type(turned_in(o));
     const char *numbers = hd_sprintf(e->a, "#define TU_T %s\n#define TU_LEAST %s\n", type,
@@ -239,7 +251,7 @@ static void put_turn(Emit *e, const Op *o) {
     const int first = hd_cuda_kernel(e, squares, text, 0, false), second = hd_cuda_kernel(e, scale, text, 0, false);
     const char *kernels = hd_sprintf(e->a, ", .squares = %d, .scale = %d", first, second);
     hd_emit_line(e, o, "hd_cuda_orthogonalize(x, %d, %s, %s);", hd_emit_stream(e, o),
-                 hd_emit_turn(e, o, false, kernels), hd_cuda_device(e, hd_emit_workspace(e, o)));
+                 hd_emit_turn(e, o, put_symmetric, kernels), hd_cuda_device(e, hd_emit_workspace(e, o)));
 }
 
 // Weights in bf16: more defines of the template, of a kernel of that name, and the arguments behind `decayed`.

@@ -19,7 +19,7 @@ static void put_direction(Emit *e, const Op *o, int n, const char *states) {
                  hd_emit_number(e->a, hd_float(&o->attrs, A_LR_SCALE, 1), false),
                  f32(e, at(e, hd_emit_buffer(e, o, hd_word(&o->attrs, A_GRADIENT, ""), 0))),
                  f32(e, at(e, hd_emit_buffer(e, o, master->name, 0))), n, states, f32(e, in(e, o, 0)));
-    hd_emit_line(e, o, "hd_host_orthogonalize(x, %s, %s, %s);", hd_emit_turn(e, o, true, ""), f32(e, space), space);
+    hd_emit_line(e, o, "hd_host_orthogonalize(x, %s, %s, %s);", hd_emit_turn(e, o, NULL, ""), f32(e, space), space);
 }
 
 static void put_lines(Emit *e, const Op *o, const char *states) {

@@ -6,7 +6,7 @@
 #include "ir/mesh.h"
 #include "ir/machine/cost.h"
 #include "ir/machine/device_table.h"
-#include "ir/optimizer.h"
+#include "ir/machine/symmetric.h"
 #include "ir/shapes.h"
 #include <math.h>
 #include <string.h>
@@ -277,7 +277,7 @@ static double orthogonalized(const DeviceModel *d, const Op *o) {
         for (int i = 0; i < n; i++) {
             const bool tall = list[i].rows > list[i].cols;
             const int64_t least = tall ? list[i].cols : list[i].rows, other = tall ? list[i].rows : list[i].cols;
-            const double b = (double)list[i].batch, square = b * up_to_128(least) * up_to_128(least);
+            const double b = (double)list[i].batch, square = hd_turned_square(o, &list[i]);
             if (list[i].rank != rank) continue;
             us += HD_TURNS * (multiplied_us(d, t, square, other) + multiplied_us(d, t, square, least) +
                               multiplied_us(d, t, b * up_to_128(least) * up_to_128(other), least));

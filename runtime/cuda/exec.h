@@ -142,6 +142,9 @@ void hd_modules_close(HdCuda *x);
 
 // maps.c: the map of a tensor of 4 dimensions in bf16 or f16 from `at` on; strides in bytes, of all but the first. A
 // copy of a box makes zeroes of what is outside of the tensor, and swizzles rows of 128 bytes.
+// maps.c: d = a a', or a' a where `deep`, of each matrix (codegen/cuda/templates/symmetric.cu)
+void hd_cuda_symmetric(HdCuda *x, int stream, const HdSymmetric *by, HdDtype dtype, HdMatrices of, bool deep, CuPtr a,
+                       CuPtr d);
 bool hd_cuda_map(HdCuda *x, HdDtype dtype, uint64_t at, const uint64_t dims[4], const uint64_t strides[3],
                  const unsigned box[4], CuMap *map);
 

@@ -41,3 +41,16 @@ void hd_cuda_grouped(HdExec *h, int stream, int kernel, HdGrid grid, HdDtype dty
     for (int i = 0; i < 3; i++) args[i].data = &maps[i];
     hd_cuda_launch(h, stream, kernel, grid, 5, args);
 }
+
+void hd_cuda_symmetric(HdCuda *x, int stream, const HdSymmetric *by, HdDtype dtype, HdMatrices of, bool deep, CuPtr a,
+                       CuPtr d) {
+    enum { TILE = 128, THREADS = 288 };
+    const int64_t n = deep ? of.cols : of.rows, k = deep ? of.rows : of.cols, tiles = (n + TILE - 1) / TILE;
+    const HdMatrices to = {n, n, of.many};
+    CuMap maps[2];
+    if (x->failed || !map_matrices(x, dtype, &of, a, &maps[0]) || !map_matrices(x, dtype, &to, d, &maps[1])) return;
+    const HdGrid grid = {(unsigned)(tiles * (tiles + 1) / 2), (unsigned)of.many, 1, THREADS, (unsigned)by->shared, {0}};
+    const HdArg args[] = {{.bytes = sizeof *maps, .data = &maps[0]}, {.bytes = sizeof *maps, .data = &maps[1]},
+                          {.word = (uint64_t)k}};
+    hd_cuda_launch(&x->head, stream, by->kernel, grid, 3, args);
+}

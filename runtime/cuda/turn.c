@@ -1,4 +1,4 @@
-// The matrices of an optimizer become orthogonal, by products of cuBLASLt (ir/optimizer.h).
+// The matrices of an optimizer become orthogonal, by products of cuBLASLt, or of the program (ir/optimizer.h).
 #include "runtime/cuda/gemm.h"
 #include "runtime/world/mesh.h"
 #include "runtime/world/world.h"
@@ -20,13 +20,18 @@ static void divide(HdCuda *x, int stream, const HdTurn *t, const HdTurned *m, co
 
 static void turn(HdCuda *x, int stream, const HdTurn *t, const HdTurned *m, const Places *at) {
     const bool tall = m->rows > m->cols;
+    const int64_t least = tall ? m->cols : m->rows;
+    const HdMatrices whole = {m->cols, m->rows, m->batch}, square = {least, least, m->batch};
     divide(x, stream, t, m, at);
     for (int k = 0; k < HD_TURN_STEPS; k++) {
         const float s = k == HD_TURN_STEPS - 1 ? m->scale : 1;
         const CuPtr from = k % 2 ? at->d : at->x, to = k % 2 ? at->x : at->d;
-        hd_gemm_run(x, stream, m->product[0], &(HdGemmOperands){.a = from, .b = from, .d = at->g});
-        hd_gemm_run(x, stream, m->product[1], &(HdGemmOperands){.a = at->g, .b = at->g, .c = at->g, .d = at->h,
-                                                             .alpha = HD_TURN_C, .beta = HD_TURN_B});
+        if (m->own[0].shared) hd_cuda_symmetric(x, stream, &m->own[0], t->dtype, whole, tall, from, at->g);
+        else hd_gemm_run(x, stream, m->product[0], &(HdGemmOperands){.a = from, .b = from, .d = at->g});
+        if (m->own[1].shared) hd_cuda_symmetric(x, stream, &m->own[1], t->dtype, square, false, at->g, at->h);
+        else
+            hd_gemm_run(x, stream, m->product[1], &(HdGemmOperands){.a = at->g, .b = at->g, .c = at->g, .d = at->h,
+                                                                 .alpha = HD_TURN_C, .beta = HD_TURN_B});
         hd_gemm_run(x, stream, m->product[2], &(HdGemmOperands){.a = tall ? from : at->h, .b = tall ? at->h : from,
                                                              .c = from, .d = to, .alpha = s, .beta = s * HD_TURN_A});
     }

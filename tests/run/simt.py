@@ -86,6 +86,8 @@ PROGRAMS = {
     "muon": (F32, "90", ("tests/run/muon.hd", "vocab=256")),
     # products of as many matrices as a rank has of a unit, by the algorithm for those of all units
     "muon_ranks": (F32, "90", ("tests/run/muon.hd", "vocab=256", "schedule.mesh.shard=2", "schedule.fsdp=zero3")),
+    # symmetric products: tiles that end outside, and sums of stages that the ring has in other places
+    "muon_half": (F32, "90", ("tests/run/muon_half.hd", "vocab=256", "dim=200", "hidden=296")),
     "adafactor": (F32, "90", ("tests/run/adafactor.hd", "vocab=256")),
     "tiny_moments": (MOMENTS, "90", (*TINY, "train.betas=0.9,0.95", "train.precision.moments=bf16")),
     "tiny_bf16": (BF16, "90", (*TINY, "train.precision.compute=bf16", "train.precision.master=bf16")),

@@ -53,7 +53,7 @@ PROGRAMS = {
     "dispatch": ["routed"],
     "take": ["moe"], "combine": ["moe"], "combine_grad": ["moe"], "grouped": ["moe_80"], "grouped_grad": ["moe_80"],
     "grouped_mma": ["moe_mma"],
-    "grouped_wgmma": ["moe"],
+    "grouped_wgmma": ["moe"], "wgmma": ["muon_half", "moe"], "symmetric": ["muon_half"],
     "conv1d": ["conv"],
     "ssd": ["ssd"], "ssd_mma": SSD, "ssd_mma_forward": SSD, "ssd_mma_grad": SSD, "mma": ["moe_mma", *SSD],
     "common": ["tiny_bf16", "gpt2"], "rows": ["tiny_bf16", "gpt2", "llama", "gpt2_odd", "tiny_rows"],

@@ -10,10 +10,10 @@ from compile import closing, split
 # kind: names of the functions whose calls are taken out
 CALLS = {
     "barrier": "__syncthreads|__syncwarp|att_meet|meet|att_team|att_pass",
-    "await": "att_await|await",
-    "arrival": "att_arrive|att_arrive_copied|release",
-    "copies": "att_wait|copies_wait|att_commit|copies_commit",
-    "wgmma": "att_finish|att_submit",
+    "await": "att_await|gw_await|await",
+    "arrival": "att_arrive|att_arrive_copied|gw_arrive|release",
+    "copies": "att_wait|copies_wait|att_commit|copies_commit|gw_left|gw_close",
+    "wgmma": "att_finish|att_submit|gw_finish|gw_submit",
     "fence": "att_seen",
 }
 # kind: pattern, replacement
