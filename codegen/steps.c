@@ -39,6 +39,16 @@ static int put_results(Emit *e, const Symbol *step, const char *name) {
     return names->n;
 }
 
+// Where a step leaves what FP8 loses, and of what. Returns the number of places.
+static int put_counts(Emit *e, const Symbol *step, const char *name) {
+    const Attr *counted = step ? hd_attr(&step->attrs, A_COUNTED) : NULL;
+    if (!counted) return 0;
+    hd_printf(e->c, "static const char *const %s_counted[] = {\n", name);
+    for (int i = 0; i < counted->n; i++) hd_printf(e->c, "    %s,\n", hd_emit_quoted(e, counted->strs[i]));
+    hd_puts(e->c, "};\n\n");
+    return counted->n;
+}
+
 void hd_program_step(Emit *e, KindId kind, const char *name, Out *field) {
     const Symbol *step = hd_step(e->m, kind);
     const Func *f;
@@ -48,7 +58,7 @@ void hd_program_step(Emit *e, KindId kind, const char *name, Out *field) {
     for (; (f = hd_segment(e->m, step, n, &times)); n++)
         hd_printf(e->c, "%s{&funcs[%d], %lld}", n ? ", " : "", hd_program_func(e, f), ll(times));
     if (step) hd_puts(e->c, "};\n\n");
-    const int results = put_results(e, step, name);
+    const int results = put_results(e, step, name), counted = put_counts(e, step, name);
     hd_printf(field, "    .%s = {%d, %s, .loss = %lld, .norm = %lld, .counter = %lld, .random = %lld"
                      ", .dropped = %lld, .overlaps = 0x%x", name, n,
               step ? hd_sprintf(e->a, "%s_segments", name) : "0", ll(state_offset(e, step, A_LOSS)),
@@ -58,5 +68,8 @@ void hd_program_step(Emit *e, KindId kind, const char *name, Out *field) {
     if (step && hd_has(&step->attrs, A_HISTORY))
         hd_printf(field, ", .history = %lld", ll(state_offset(e, step, A_HISTORY)));
     if (results) hd_printf(field, ", .n_results = %d, .results = %s_results", results, name);
+    if (counted)
+        hd_printf(field, ", .n_counted = %d, .counted = %s_counted, .counts = %lld", counted, name,
+                  ll(state_offset(e, step, A_COUNTS)));
     hd_puts(field, "},\n");
 }

@@ -65,6 +65,7 @@ typedef enum {
     N_ROLES
 } Role;
 enum { HD_MAX_DIMS = 6, HD_MAX_OUT = 8, HD_MAX_IN = 64, HD_MAX_ROLES = 8 };
+enum { HD_COUNTS = 3 }; // numbers of each place of `counted`
 enum { // orders of summation that are part of what a plan means: they size workspaces, and both targets add in them
     HD_LEAST_PARTIAL_ROWS = 8, HD_MOST_PARTIAL_ROWS = 64, // column sums: see hd_partial_rows
     // Cumulative sums: ((t + g) + r) + s, with s over the run of so many elements that the element is in, r over the
@@ -335,6 +336,8 @@ const Symbol *hd_step(const Module *m, KindId k);          // the step of that k
 Func *hd_segment(const Module *m, const Symbol *step, int i, int64_t *times);
 // The results that a loss gives beside itself: how many, by `names` of its return, a step or a program.
 int hd_n_results(const Attrs *as);
+int hd_n_counts(const Attrs *as);  // numbers of `counted`, HD_COUNTS for each of its places
+int hd_n_numbers(const Attrs *as); // that a micro-batch gives: the loss, its results and, as one, the counts
 bool hd_same_results(const Attrs *a, const Attrs *b); // they have the same `names`
 int64_t hd_runs(const Symbol *step, const Func *f); // how often a step, which may be NULL, runs a function
 const char *hd_free_name(const Module *m, const char *name); // of no symbol and no function: `name`, or one like it

@@ -168,6 +168,13 @@ int hd_n_results(const Attrs *as) {
     return names ? names->n : 0;
 }
 
+int hd_n_counts(const Attrs *as) {
+    const Attr *counted = hd_attr(as, A_COUNTED);
+    return counted ? HD_COUNTS * counted->n : 0;
+}
+
+int hd_n_numbers(const Attrs *as) { return 1 + hd_n_results(as) + (hd_n_counts(as) > 0); }
+
 bool hd_same_results(const Attrs *a, const Attrs *b) {
     const Attr *x = hd_attr(a, A_NAMES), *y = hd_attr(b, A_NAMES);
     bool same = hd_n_results(a) == hd_n_results(b);

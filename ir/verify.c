@@ -193,7 +193,8 @@ static void check_state(const Module *m, const Symbol *step, AttrId name, DType 
         if (!s || s->kind != SYM_BUFFER || !s->type || s->type->dtype != d || hd_type_count(s->type) != count ||
             hd_has(&s->attrs, A_TRANSIENT))
             hd_error(m->cx, step->span, "step @%s: %s = @%s, which is no buffer of %s %s that is kept", step->name,
-                     hd_attr_info(name)->text, names[i], count == 1 ? "one" : count == 4 ? "four" : "260",
+                     hd_attr_info(name)->text, names[i],
+                     count == 1 ? "one" : count == 4 ? "four" : hd_internf(m->cx, "%lld", (long long)count),
                      hd_dtype_text(d));
     }
 }
@@ -205,9 +206,12 @@ static void check_results(const Module *m, const Symbol *step) {
     if (n != hd_n_results(&step->attrs) || (n && !hd_has(&step->attrs, A_LOSS)))
         hd_error(m->cx, step->span, "step @%s has %d results, %d names of results and %s loss", step->name, n,
                  hd_n_results(&step->attrs), hd_has(&step->attrs, A_LOSS) ? "a" : "no");
-    if (levels && levels->n % (1 + n))
+    if (levels && levels->n % hd_n_numbers(&step->attrs))
         hd_error(m->cx, step->span, "step @%s has %d levels of a loss and %d results, which are not equally many",
                  step->name, levels->n, n);
+    if (hd_has(&step->attrs, A_COUNTS) != (hd_n_counts(&step->attrs) > 0))
+        hd_error(m->cx, step->span, "step @%s has counts and no places that are counted, or the other way round",
+                 step->name);
 }
 
 enum { MOST_TIMES = 1 << 30 }; // of a segment in a step: sums of them fit 64 bits
@@ -238,6 +242,7 @@ static void check_step(const Module *m, const Symbol *step) {
     check_state(m, step, A_LOSS, TY_F32, 1);
     check_state(m, step, A_RESULTS, TY_F32, 1);
     check_results(m, step);
+    check_state(m, step, A_COUNTS, TY_F32, hd_n_counts(&step->attrs));
     check_state(m, step, A_NORM, TY_F32, 1);
     check_state(m, step, A_COUNTER, TY_I32, 1);
     check_state(m, step, A_HISTORY, TY_F32, HD_HISTORY);

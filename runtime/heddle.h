@@ -20,6 +20,7 @@ typedef enum {
 } HdInit;
 
 enum { HD_CHOICES = 20 }; // bytes of a hash as text
+enum { HD_COUNTS_EACH = 3 };
 enum { HD_STATES = 4, HD_MOST_RESULTS = 16 }; // the most of an optimizer; of a loss, beside itself
 
 // The parameters of a unit as one flat vector of `size` elements. Each rank owns `shard` of them, in the order of its
@@ -126,7 +127,16 @@ typedef struct { // functions that run one after another, each so often before t
     int64_t dropped; // of f32: the rows that experts beyond their capacity left out in the step; -1: none can
     int n_results;
     const HdResult *results;
+    // What FP8 loses of n_counted values, HD_COUNTS_EACH numbers each, f32 from `counts` on: elements that became 0,
+    // those beyond the largest number, those that were not finite.
+    int n_counted;
+    const char *const *counted;
+    int64_t counts;
 } HdStep;
+
+static inline size_t hd_counts_bytes(const HdStep *s) {
+    return (size_t)s->n_counted * HD_COUNTS_EACH * sizeof(float);
+}
 
 typedef struct { // a matrix product, row-major: d (m x n) = a (m x k) b (k x n); ta: a is stored k x m; tb: b is stored
                  // n x k

@@ -58,4 +58,5 @@ const char hd_prelude[] =
     "  experts gather { bound = auto; }\n"
     "  logits = off;\n"
     "  functions = none;\n"
+    "  fp8_counts = off;\n"
     "}\n";

@@ -5,7 +5,7 @@
 // The names that a line of the log has anyway (runtime/log/log.c); with `val_` before it, a name is that of a
 // validation.
 static const char *const taken[] = {"step", "loss", "grad_norm", "skipped",     "lr",   "seconds", "tokens",
-                                    "tokens_per_second", "mfu",  "host_memory", "time", "ranks", "dropped"};
+                                    "tokens_per_second", "mfu",  "host_memory", "time", "ranks", "dropped", "fp8"};
 
 static bool is_free(Front *f, const Node *n) {
     bool free = strncmp(n->name, "val_", 4) != 0;

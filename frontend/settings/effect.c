@@ -93,13 +93,13 @@ static const char *share_bound(const Facts *x) {
 }
 
 static const char *fp8(const Facts *x) {
-    return hd_attr(x->train, A_FP8) ? NULL : "train.precision.fp8 names no modules";
+    return hd_attr(x->train, A_FP8) ? NULL : "train.precision.fp8 names no modules: name those whose products multiply "
+                                             "FP8, or leave this setting out";
 }
 
 // A strategy that keeps all weights keeps them for the backward pass, too.
 static const char *gather(const Facts *x) {
-    const char *why = fp8(x);
-    if (why) return why;
+    if (fp8(x)) return NULL;
     if (is(x->train, A_FP8_SCALE, "tensor"))
         return "with fp8.scale = tensor a scale is that of the shards of all ranks";
     return is(x->schedule, A_FSDP, "zero3") ? NULL : "only schedule.fsdp = zero3 gathers weights for the forward pass";
@@ -117,7 +117,8 @@ static const struct { AttrId setting; const char *(*why)(const Facts *); bool ra
     {A_WEIGHT_DECAY, decay, false},
     {A_TRANSPORT, transport, true}, {A_SHARE_BOUND, share_bound, true},
     {A_EXCEPT, fp8, false},       {A_FP8_SCALE, fp8, false},
-    {A_GATHER, gather, true},     {A_FP8_BACKWARD, fp8, false}, {A_FP8_WEIGHT_GRADS, fp8, false},
+    {A_GATHER, fp8, false},       {A_GATHER, gather, true},
+    {A_FP8_COUNTS, fp8, false},   {A_FP8_BACKWARD, fp8, false}, {A_FP8_WEIGHT_GRADS, fp8, false},
     {A_FP8_WEIGHTS, fp8, false},
 };
 

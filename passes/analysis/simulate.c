@@ -287,7 +287,7 @@ static Simulation simulate(const Module *m, const Symbol *step, const DeviceMode
     run_all(&x);
     // loss, further results and norm go to the host at the end
     const int numbers =
-        hd_has(&step->attrs, A_LOSS) + hd_has(&step->attrs, A_NORM) + hd_n_results(&step->attrs);
+        hd_has(&step->attrs, A_LOSS) + hd_has(&step->attrs, A_NORM) + hd_n_numbers(&step->attrs) - 1;
     s.device = x.now + numbers * hd_model_copy(d, COPY_TO_HOST, 4, false);
     find_path(&s);
     return s;

@@ -273,14 +273,15 @@ static const struct { const char *name, *on; } comms[N_COMMS] = {
     [COMM_NORM] = {"comm.norm", "gather"},
 };
 
-// The buffers of a number of the step, of which `name` is one.
-static void add_number(Fsdp *s, const char *name, const char *buffer, Symbol *at) {
-    StepNumber x = {.name = name, .at = at};
-    if (!at) x.at = add_symbol(s, SYM_BUFFER, hd_free_name(s->m, buffer), TY_F32, 1);
+// The buffers of a number of the step, of which `name` is one; `counts` > 0: of so many that are added up.
+static void add_number(Fsdp *s, const char *name, const char *buffer, Symbol *at, int64_t counts) {
+    StepNumber x = {.name = name, .at = at, .sum = counts > 0};
+    const int64_t n = counts ? counts : 1;
+    if (!at) x.at = add_symbol(s, SYM_BUFFER, hd_free_name(s->m, buffer), TY_F32, n);
     hd_set_word(s->m->cx, &x.at->attrs, A_CLASS, "optimizer");
     for (int i = 0; i < hd_fsdp_levels(s); i++) {
         const char *level = hd_free_name(s->m, hd_internf(s->m->cx, "%s.level%d", buffer, i));
-        Symbol *y = add_symbol(s, SYM_BUFFER, level, TY_F32, 1);
+        Symbol *y = add_symbol(s, SYM_BUFFER, level, TY_F32, n);
         hd_set_word(s->m->cx, &y->attrs, A_CLASS, "optimizer");
         hd_push(s->cx->scratch, &x.levels, y);
     }
@@ -305,9 +306,11 @@ bool hd_fsdp_add_state(Fsdp *s, const Func *micro) {
         s->history = add_symbol(s, SYM_BUFFER, hd_free_name(s->m, "state.history"), TY_F32, HD_HISTORY);
         hd_set_word(s->m->cx, &s->history->attrs, A_CLASS, "optimizer");
     }
-    add_number(s, NULL, states[0], loss);
+    add_number(s, NULL, states[0], loss, 0);
     for (int i = 0; names && i < names->n; i++)
-        add_number(s, names->strs[i], hd_internf(s->m->cx, "state.result.%s", names->strs[i]), NULL);
+        add_number(s, names->strs[i], hd_internf(s->m->cx, "state.result.%s", names->strs[i]), NULL, 0);
+    s->counted = hd_attr(&hd_return(micro)->attrs, A_COUNTED);
+    if (s->counted) add_number(s, "counts", "state.counts", NULL, hd_n_counts(&hd_return(micro)->attrs));
     for (int i = 0; i < N_COMMS && s->several; i++) {
         const Symbol *taken = hd_symbol_find(s->m, comms[i].name);
         if (!taken) continue;

@@ -113,15 +113,17 @@ static void name_caches(Fsdp *s, Symbol *step, const Func *f) {
     if (names.n) hd_set_words(s->m->cx, &step->attrs, A_CACHES, names.n, names.at);
 }
 
-static void declare_numbers(Fsdp *s, Symbol *step, bool levels) {
+static void declare_numbers(Fsdp *s, Symbol *step, bool training) {
     Ctx *cx = s->m->cx;
-    const int each = levels ? s->numbers.at[0].levels.n : 0;
+    const int each = training ? s->numbers.at[0].levels.n : 0, n = s->numbers.n - (s->counted != NULL);
     const char **at = HD_NEWN(s->cx->scratch, const char *, s->numbers.n * (1 + each)),
                **names = HD_NEWN(s->cx->scratch, const char *, s->numbers.n);
-    for (int i = 1; i < s->numbers.n; i++) at[i - 1] = s->numbers.at[i].at->name, names[i - 1] = s->numbers.at[i].name;
+    for (int i = 1; i < n; i++) at[i - 1] = s->numbers.at[i].at->name, names[i - 1] = s->numbers.at[i].name;
     hd_set_word(cx, &step->attrs, A_LOSS, s->numbers.at[0].at->name);
-    if (s->numbers.n > 1) hd_set_words(cx, &step->attrs, A_RESULTS, s->numbers.n - 1, at);
-    if (s->numbers.n > 1) hd_set_words(cx, &step->attrs, A_NAMES, s->numbers.n - 1, names);
+    if (n > 1) hd_set_words(cx, &step->attrs, A_RESULTS, n - 1, at);
+    if (n > 1) hd_set_words(cx, &step->attrs, A_NAMES, n - 1, names);
+    if (training && s->counted) hd_set_word(cx, &step->attrs, A_COUNTS, s->numbers.at[n].at->name);
+    if (training && s->counted) hd_set_attr(cx, &step->attrs, s->counted);
     for (int i = 0; i < s->numbers.n; i++)
         for (int k = 0; k < each; k++) at[i * each + k] = s->numbers.at[i].levels.at[k]->name;
     if (each) hd_set_words(cx, &step->attrs, A_LEVELS, s->numbers.n * each, at);
@@ -359,9 +361,11 @@ static bool read_settings(Fsdp *s) {
 
 static bool returns_loss(const Func *f) {
     const Op *ret = f ? hd_return(f) : NULL;
-    bool numbers = ret && ret->n_in == 1 + hd_n_results(&ret->attrs);
+    const int n = ret ? 1 + hd_n_results(&ret->attrs) : 0;
+    bool numbers = ret && ret->n_in == hd_n_numbers(&ret->attrs);
     for (int i = 0; numbers && i < ret->n_in; i++)
-        numbers = hd_type_count(ret->in[i]->type) == 1 && hd_dtype_is_float(ret->in[i]->type->dtype);
+        numbers = hd_type_count(ret->in[i]->type) == (i < n ? 1 : hd_n_counts(&ret->attrs)) &&
+                  hd_dtype_is_float(ret->in[i]->type->dtype);
     return !f || numbers || hd_error(f->module->cx, f->span, "@%s must return one number, the loss%s", f->name,
                                      ret && hd_n_results(&ret->attrs) ? ", and one for each name" : "");
 }

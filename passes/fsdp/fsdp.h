@@ -44,10 +44,11 @@ typedef struct {
     Symbol *reduced;  // where this rank's part of the sum over ranks is
 } FsdpBucket;
 
-// The number that a step keeps of its micro-batches and ranks: a mean.
+// The number that a step keeps of its micro-batches and ranks: a mean, or a sum.
 typedef struct {
     const char *name;     // of a further result; NULL: the loss
-    Symbol *at;
+    Symbol *at;           // with `sum` several numbers, the counts
+    bool sum;
     VEC(Symbol *) levels; // as those of a bucket
 } StepNumber;
 
@@ -78,7 +79,8 @@ typedef struct {
     int n_units, runs; // runs: the most uses of units that a function has, without those of the same unit in between
     PtrMap units, by_name; // unit names to units, names of buckets to buckets
     Symbol *norm, *step, *history; // @state.*; history NULL: no step is an outlier
-    VEC(StepNumber) numbers; // the loss, and its further results
+    VEC(StepNumber) numbers; // the loss, its further results and, of training alone, the counts
+    const Attr *counted;     // their places; NULL: there are none
     Symbol *random; // @state.random; NULL: no dropout so far
 } Fsdp;
 

@@ -34,21 +34,28 @@
 #include <stdlib.h>
 
 // --- the loss
-// The mean of a number that each rank has, of ranks that read other sequences, goes to `into`.
+static Value *times(Builder *b, Value *v, double by) {
+    Attrs as = {0};
+    hd_set_float(b->f->module->cx, &as, A_VALUE, by);
+    Value *factor = hd_build1(b, OP_CONST, NULL, NULL, &as, hd_type(b->f->module->cx, v->type->dtype, 0, NULL));
+    return hd_build1(b, OP_MUL, v, factor, NULL, NULL);
+}
+
+// The mean of a number that each rank has, of ranks that read other sequences, or the sum of counts, goes to `into`.
 static void mean_over_ranks(Fsdp *s, Builder *b, const StepNumber *number, const Symbol *into, const Func *f) {
     Ctx *cx = s->m->cx;
     const char *name = number->name ? hd_internf(cx, "result.%s.parts", number->name) : "loss.parts";
-    Symbol *parts = hd_fsdp_transient(s, f, NULL, name, "staging", TY_F32, s->ranks);
+    const int64_t each = hd_type_count(number->at->type), dim[] = {s->ranks, each};
+    Symbol *parts = hd_fsdp_transient(s, f, NULL, name, "staging", TY_F32, s->ranks * each);
     const Axes data = hd_mesh_said(&s->mesh, HD_DATA_AXES);
     hd_fsdp_collective(s, b, OP_ALL_GATHER, number->at, parts, hd_fsdp_comm(s, COMM_WORLD, data));
     Attrs as = {0};
     if (!s->tree) hd_set_ints(cx, &as, A_AXES, 1, (int64_t[]){0});
     Value *all = hd_fsdp_view(s, b, parts, 0, parts->type);
+    if (number->sum) all = hd_build1(b, OP_RESHAPE, all, NULL, NULL, hd_type(cx, TY_F32, 2, dim));
     Value *sum = hd_build1(b, s->tree ? OP_TREE_SUM : OP_SUM, all, NULL, &as, NULL);
-    as = (Attrs){0};
-    hd_set_float(cx, &as, A_VALUE, 1.0 / (double)s->ranks);
-    Value *scale = hd_build1(b, OP_CONST, NULL, NULL, &as, sum->type);
-    hd_fsdp_store(s, b, hd_build1(b, OP_MUL, sum, scale, NULL, NULL), into, 0, false);
+    if (!number->sum) sum = times(b, sum, 1.0 / (double)s->ranks);
+    hd_fsdp_store(s, b, sum, into, 0, false);
 }
 
 // As gradients are added (gradients.c).
@@ -61,12 +68,7 @@ static void keep_in_tree(Fsdp *s, Builder *b, StepFunc step, const StepNumber *x
 }
 
 static void keep_number(Fsdp *s, Builder *b, StepFunc step, int64_t micro, const StepNumber *x, Value *v) {
-    if (micro > 1) {
-        Attrs as = {0};
-        hd_set_float(s->m->cx, &as, A_VALUE, 1.0 / (double)micro);
-        Value *scale = hd_build1(b, OP_CONST, NULL, NULL, &as, hd_type(s->m->cx, v->type->dtype, 0, NULL));
-        v = hd_build1(b, OP_MUL, v, scale, NULL, NULL);
-    }
+    if (micro > 1 && !x->sum) v = times(b, v, 1.0 / (double)micro);
     if (hd_fsdp_in_levels(s) && !step.alone) {
         keep_in_tree(s, b, step, x, v);
         return;
@@ -76,12 +78,12 @@ static void keep_number(Fsdp *s, Builder *b, StepFunc step, int64_t micro, const
 }
 
 // The loss of micro-batch i of `micro` adds loss/micro to @state.loss, which therefore ends as the mean over the step.
-// So do its further results.
+// So do its further results. Counts add up.
 void hd_fsdp_loss(Fsdp *s, StepFunc step, int64_t micro) {
     Func *f = step.f;
     Op *ret = hd_return(f);
     Builder b = {.f = f, .before = ret, .loc = ret->loc, .span = ret->span};
-    for (int i = 0; i < s->numbers.n; i++) keep_number(s, &b, step, micro, &s->numbers.at[i], ret->in[i]);
+    for (int i = 0; i < ret->n_in; i++) keep_number(s, &b, step, micro, &s->numbers.at[i], ret->in[i]);
     hd_build(&b, OP_RETURN, 0, NULL, NULL, NULL);
     hd_erase(ret);
 }

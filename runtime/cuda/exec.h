@@ -121,6 +121,7 @@ struct HdCuda {
     } stage[HD_STAGES];
     atomic_uint next_stage;
     struct { unsigned char *host; CuEvent done; size_t bytes; } post[HD_POSTS];
+    size_t post_bytes; // of each at most
     unsigned posted, collected;
     HdProfile *profile;
     HdCudaGuards guards;

@@ -10,16 +10,18 @@
 bool hd_transfer_open(HdCuda *x) {
     const HdCudaApi *api = &x->api;
     void *stages = NULL, *posts = NULL;
+    const size_t counts = hd_counts_bytes(&x->head.program->train_step);
+    x->post_bytes = counts > HD_POST_BYTES ? counts : HD_POST_BYTES;
     if (!hd_cuda_ok(x, api->cuMemHostAlloc(&stages, (size_t)HD_STAGES * HD_STAGE_BYTES, HD_CU_MEMHOSTALLOC_PORTABLE),
                     "cannot allocate pinned host memory") ||
-        !hd_cuda_ok(x, api->cuMemHostAlloc(&posts, (size_t)HD_POSTS * HD_POST_BYTES, HD_CU_MEMHOSTALLOC_PORTABLE),
+        !hd_cuda_ok(x, api->cuMemHostAlloc(&posts, HD_POSTS * x->post_bytes, HD_CU_MEMHOSTALLOC_PORTABLE),
                     "cannot allocate pinned host memory")) {
         if (stages) api->cuMemFreeHost(stages);
         return false;
     }
     for (int i = 0; i < HD_STAGES; i++) pthread_mutex_init(&x->stage[i].lock, NULL);
     for (int i = 0; i < HD_STAGES; i++) x->stage[i].host = (unsigned char *)stages + (size_t)i * HD_STAGE_BYTES;
-    for (int i = 0; i < HD_POSTS; i++) x->post[i].host = (unsigned char *)posts + (size_t)i * HD_POST_BYTES;
+    for (int i = 0; i < HD_POSTS; i++) x->post[i].host = (unsigned char *)posts + (size_t)i * x->post_bytes;
     for (int i = 0; i < HD_STAGES; i++)
         if (!hd_cuda_ok(x, api->cuEventCreate(&x->stage[i].done, HD_CU_EVENT_DISABLE_TIMING), "event")) return false;
     for (int i = 0; i < HD_POSTS; i++)
@@ -124,8 +126,8 @@ bool hd_cuda_post(HdExec *h, int n, const int64_t *offsets, size_t bytes) {
     unsigned i = x->posted % HD_POSTS;
     if (!hd_cuda_enter(x, 0, 0)) return false;
     if (x->posted - x->collected == HD_POSTS) hd_cuda_fail(x, "more than %d posts wait to be collected", HD_POSTS);
-    if (n < 0 || bytes > HD_POST_BYTES || (size_t)n * bytes > HD_POST_BYTES)
-        hd_cuda_fail(x, "a post of %d x %zu bytes; the limit is %d", n, bytes, HD_POST_BYTES);
+    if (n < 0 || bytes > x->post_bytes || (size_t)n * bytes > x->post_bytes)
+        hd_cuda_fail(x, "a post of %d x %zu bytes; the limit is %zu", n, bytes, x->post_bytes);
     for (int j = 0; j < n && !x->failed; j++)
         hd_cuda_ok(x,
                    x->api.cuMemcpyDtoHAsync(x->post[i].host + (size_t)j * bytes, x->arena + (CuPtr)offsets[j], bytes,

@@ -78,8 +78,27 @@ static const char *results_text(const HdStep *s, const double *results, char *te
     return text;
 }
 
+// What FP8 loses of each value: a list of three in the JSON line, three scalars in the events.
+static void put_counts(Log *l, int64_t step, const float *counts) {
+    static const char *const names[HD_COUNTS_EACH] = {"zero", "saturated", "not_finite"};
+    const HdStep *s = &l->program->train_step;
+    char tag[400];
+    if (l->json) fputs(", \"fp8\": {", l->json);
+    for (int i = 0; i < s->n_counted; i++) {
+        const float *c = counts + HD_COUNTS_EACH * i;
+        if (l->json)
+            fprintf(l->json, "%s\"%s\": [%.0f, %.0f, %.0f]", i ? ", " : "", s->counted[i], (double)c[0], (double)c[1],
+                    (double)c[2]);
+        for (int k = 0; l->events.f && k < HD_COUNTS_EACH; k++) {
+            snprintf(tag, sizeof tag, "fp8/%s/%s", s->counted[i], names[k]);
+            hd_events_scalar(&l->events, step, tag, (double)c[k]);
+        }
+    }
+    if (l->json) fputc('}', l->json);
+}
+
 void hd_log_step(Log *l, int64_t step, float loss, float norm, const float *z, const float *results,
-                 float dropped) {
+                 float dropped, const float *counts) {
     if (!l->speaks) return;
     double now = hd_now(), took = now - l->last;
     bool warm = step > l->first_step + 1; // the first step includes warm-up
@@ -102,6 +121,7 @@ void hd_log_step(Log *l, int64_t step, float loss, float norm, const float *z, c
         if (z) put_number(l, step, "norm_z", (double)z[1]);
         if (l->json && hd_step_skipped(p, norm, z)) fputs(", \"skipped\": true", l->json);
         if (p->train_step.dropped >= 0) put_number(l, step, "dropped", (double)dropped);
+        if (counts) put_counts(l, step, counts);
         if (p->lr.peak >= 0) put_number(l, step, "lr", learning_rate(l, step));
         if (l->json)
             fprintf(l->json, ", \"seconds\": %.6f, \"tokens\": %lld", took,

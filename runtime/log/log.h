@@ -34,8 +34,9 @@ bool hd_log_cut(const char *path, int64_t step); // false after hd_fail: it is n
 double hd_wall_time(void);                       // seconds since 1970
 // z: the scores of loss and norm, of a program that skips outliers; else NULL
 // results: the further results of the loss (HdStep); dropped: rows that experts left out, of a program that counts them
+// counts: what FP8 lost, of a program that counts it; else NULL
 void hd_log_step(Log *l, int64_t step, float loss, float norm, const float *z, const float *results,
-                 float dropped);
+                 float dropped, const float *counts);
 void hd_log_val(Log *l, int64_t step, double loss, const double *results);
 void hd_log_clear(const Log *l); // of the line that changes
 void hd_log_restart(Log *l); // validation and saving are over: the next step's time begins now

@@ -40,6 +40,7 @@ typedef struct {
     bool save_now;       // every rank knows that one is asked for
     struct { int64_t step; float loss, norm; } spoilt; // the first step whose loss or norm is not finite; step 0: none
     bool agreed;         // every rank knows of the present failure
+    float *counts;       // of a step: what FP8 loses; NULL: the program does not count it
     bool something_lost; // a save or another output failed, which was reported
 } Run;
 
@@ -166,7 +167,8 @@ static bool issue_step(Run *r) { // asynchronous
         numbers[n++] = s->history + (HD_HISTORY_Z + i) * (int64_t)sizeof(float);
     for (int i = 0; i < s->n_results; i++) numbers[n++] = s->results[i].offset;
     if (s->dropped >= 0) numbers[n++] = s->dropped;
-    return run_step(r, s, &r->data) && r->b->post(r->x, n, numbers, sizeof(float));
+    return run_step(r, s, &r->data) && r->b->post(r->x, n, numbers, sizeof(float)) &&
+           (!r->counts || r->b->post(r->x, 1, &s->counts, hd_counts_bytes(s)));
 }
 
 // Number of batches of a rank in a validation: enough for the whole file, or those of --val-batches, at least one.
@@ -241,11 +243,11 @@ static bool validate(Run *r, int64_t step) { // all
 
 static bool finish_step(Run *r, int64_t step) { // waits for the step's loss and reports it
     float v[MOST_NUMBERS] = {0};
-    if (!r->b->collect(r->x, v)) return false;
+    if (!r->b->collect(r->x, v) || (r->counts && !r->b->collect(r->x, r->counts))) return false;
     if (step == r->at.step + 1) hd_log_say(&r->log, "first step done %.2f s after the start", hd_now() - r->t0);
     const bool scored = hd_history_kept(r->p);
     const float *z = scored ? v + 2 : NULL, *results = v + 2 + 2 * scored;
-    hd_log_step(&r->log, step, v[0], v[1], z, results, results[r->p->train_step.n_results]);
+    hd_log_step(&r->log, step, v[0], v[1], z, results, results[r->p->train_step.n_results], r->counts);
     if (hd_step_skipped(r->p, v[1], z)) {
         char scores[80] = "";
         if (z) snprintf(scores, sizeof scores, " (z-scores %.2f and %.2f)", (double)z[0], (double)z[1]);
@@ -510,6 +512,9 @@ static bool go(Run *r) { // all
     if (!r->x || !all_ok(r, weights(r) && start_random(r) && (!tells_phases(r) || r->b->sync(r->x)))) return false;
     const double loaded = hd_now();
     if (o->check && !all_ok(r, hd_state_check(r->x, false))) return false;
+    if (r->p->train_step.n_counted && !(r->counts = malloc(hd_counts_bytes(&r->p->train_step))))
+        hd_fail("out of memory: no room for what FP8 loses in a step");
+    if (!all_ok(r, !r->p->train_step.n_counted || r->counts)) return false;
     const Data *data = hd_feed_first(&r->data);
     const LogStart start = {&r->at, r->b->peak_flops(r->x), r->b->device(r->x), data ? data->name : NULL, elements(r),
                             r->x->choices};
@@ -548,5 +553,6 @@ RankResult hd_run_rank(const HdProgram *p, const Options *o, HdWorld *w) {
     hd_feed_close(&r.data);
     hd_feed_close(&r.val);
     hd_sample_close(&r.sample);
+    free(r.counts);
     return (RankResult){r.x, end < 0 || end == LOST ? 1 : end ? 128 + end : 0};
 }

@@ -6,11 +6,13 @@ usage: gather.py ROOT HEDDLEC [--all] [--fakes=FOLDER --kept=FOLDER]
 - Strategies, graphs, recompute, offload, prefetch and micro-batches of one mesh have one digest, and with gather =
   compute the same one: losses, norms and all parameters. With reduce = tree so has every mesh. Plans gather in one byte
   where a window only quantizes, and nowhere else.
+- What FP8 loses is counted alike, and counting it changes no digest.
 - Mutants of a plan: a scale of other rows, elements for scales, rows of another length, weights that are rounded
   before, a gather that is left out. verify-plan refuses each.
 - What has no effect is a warning that says why.
 - With --fakes the same of CUDA programs, whose kernels run on the CPU (tests/simt), with a stand-in for NCCL.
 """
+import json
 import os
 import re
 import struct
@@ -26,15 +28,16 @@ TREE = {"train.reduce": "tree", "schedule.mesh.shard": 4, "train.accumulate": 2}
 ONCE = {"train.precision.fp8.backward": "e4m3", "train.precision.fp8.weights": "once",
         "train.precision.fp8.weight_grads": "fp8", "train.precision.fp8": "Block,Llama.head",
         "train.loss_chunks": 2, "train.batch": 4}
-# One digest each: the first is what the others are compared with.
+COUNTED = {"schedule.fp8_counts": "on"}
+# One digest each: the first is what the others are compared with. Where programs count what FP8 loses, so are counts.
 FEW = [
-    ("a tree", TREE, [{"schedule.graph": "unit", "schedule.recompute": "Block"},
+    ("a tree", TREE, [{"schedule.graph": "unit", "schedule.recompute": "Block", **COUNTED},
                       {"train.precision.gather": "compute", "schedule.fsdp": "none"}]),
-    ("one form of a weight, two ranks", ONCE, [
+    ("one form of a weight, two ranks", {**ONCE, **COUNTED}, [
         {"schedule.graph": "unit", "schedule.recompute": "Block"}, {"train.precision.gather": "compute"}]),
 ]
 ALL = [
-    ("two ranks", {}, [
+    ("two ranks", COUNTED, [
         {}, {"train.precision.gather": "compute"},
         {"schedule.fsdp": "none"}, {"schedule.fsdp": "zero1"}, {"schedule.fsdp": "zero2"}, {"schedule.graph": "none"},
         {"schedule.fsdp.prefetch": 0}, {"schedule.fsdp.prefetch": 3}, {"schedule.fsdp.weights": "master"},
@@ -48,13 +51,13 @@ ALL = [
         {"schedule.mesh.shard": 2, "train.accumulate": 4, "schedule.fsdp.prefetch": 2},
         {"schedule.mesh.shard": 8, "train.accumulate": 1},
         {"schedule.mesh.shard": 2, "schedule.mesh.replicate": 2}, {"schedule.mesh.shard": 1, "train.accumulate": 8}]),
-    ("one form of a weight, two ranks", ONCE, FEW[1][2] + [
+    ("one form of a weight, two ranks", {**ONCE, **COUNTED}, FEW[1][2] + [
         {}, {"schedule.fsdp": "none"}, {"schedule.fsdp": "zero1"}, {"schedule.fsdp": "zero2"},
         {"schedule.graph": "none"}, {"schedule.fsdp.prefetch": 0}, {"schedule.fsdp.prefetch": 3},
         {"schedule.fsdp.weights": "master"},
         {"schedule.offload": "Block", "schedule.offload.min_size": 0, "schedule.recompute": "none"},
         {"schedule.fsdp.live_grads": 1, "schedule.recompute": "SwiGLU"}]),
-    ("one form of a weight, a tree, products merged", {**ONCE, **TREE, "train.products": "merged"}, [
+    ("one form of a weight, a tree, products merged", {**ONCE, **TREE, **COUNTED, "train.products": "merged"}, [
         {}, {"train.precision.gather": "compute", "schedule.fsdp": "none", "schedule.recompute": "Block"},
         {"schedule.mesh.shard": 2, "schedule.mesh.replicate": 2},
         {"schedule.mesh.shard": 1, "train.accumulate": 8}]),
@@ -85,12 +88,22 @@ class Bench:
         ranks = every["schedule.mesh.shard"] * every.get("schedule.mesh.replicate", 1)
         self.compile(program, sets, *options)
         call(program, f"--data={self.data}", f"--ranks={ranks}", f"--steps={STEPS}", f"--digest={program}.digest",
-             **env)
+             f"--log={program}.log", **env)
+        with open(program + ".log", encoding="utf-8") as f:
+            self.counts.append([line["fp8"] for line in map(json.loads, f) if "fp8" in line])
         with open(program + ".digest", encoding="utf-8") as f:
             return f.read()
 
     def alike(self, name, common, schedules, *options, **env):
+        self.counts = []  # of each program: by step and place what FP8 loses
         digests = [self.digest({**common, **sets}, *options, **env) for sets in schedules]
+        counts = [x for x in self.counts if x]
+        if len(counts) != sum("schedule.fp8_counts" in {**common, **sets} for sets in schedules):
+            self.wrong.append(f"{name}: counts of {len(counts)} programs")
+        if counts and any(x != counts[0] or len(x) != STEPS for x in counts):
+            self.wrong.append(f"{name}: schedules have other counts: {counts}")
+        if counts and not sum(n[0] for step in counts[0] for n in step.values()):
+            self.wrong.append(f"{name}: nothing becomes 0, so that all counts are alike: {counts[0]}")
         for sets, digest in zip(schedules, digests):
             self.compared += 1
             if digest != digests[0]:
@@ -182,9 +195,11 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(args, folder)
         if args.fakes:
-            bench.alike("emulated", {**ONCE, "train.precision.master": "bf16"}, # rounded at random (bf16_master.py)
-                        [{"schedule.graph": "unit"}, {"train.precision.gather": "compute"}],
-                        "--target=cuda", "--arch=sm_90", **emulator(args))
+            for master in ({"train.precision.master": "bf16"}, # rounded at random (bf16_master.py)
+                           {"train.precision.master": "kahan", "train.precision.moments": "bf16"}):
+                bench.alike("emulated", {**ONCE, **master},
+                            [{"schedule.graph": "unit"}, {"train.precision.gather": "compute"}],
+                            "--target=cuda", "--arch=sm_90", **emulator(args))
         else:
             for group in ALL if args.all else FEW:
                 bench.alike(*group)

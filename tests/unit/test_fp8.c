@@ -1,6 +1,7 @@
 // What the pass `fp8` makes of products and their gradients, against the products in f64: with a weight in one form for
 // both passes, in one for each, and in the chunks of a loss. A result is as far off as factors of e4m3 are. In mutants
-// of the module an op reads no scale, or that of other rows or of another factor: they are further off.
+// of the module an op reads no scale, or that of other rows or of another factor: they are further off. And what the
+// pass `fp8-counts` counts, beside what the type makes of each element.
 #include "ir/eval/eval.h"
 #include "ir/shapes.h"
 #include "passes/manager/manager.h"
@@ -22,8 +23,7 @@ static Program program(const Case *c, bool passes) {
     p.f = hd_func_find(p.m, "micro");
     Pipeline pipeline = {0};
     const ManagerOptions options = hd_manager_defaults();
-    Attrs *train = &hd_symbol_find(p.m, "train")->attrs;
-    if (!c->once) hd_unset(train, A_FP8_WEIGHTS);
+    if (!c->once) hd_unset(&hd_symbol_find(p.m, "train")->attrs, A_FP8_WEIGHTS);
     if (passes) CHECK(hd_pipeline_parse(p.cx, c->pipeline, &pipeline) && hd_manager_run(p.m, &pipeline, &options));
     return p;
 }
@@ -133,5 +133,63 @@ TEST(one_form) { CHECK(mutants((Case){"fp8.hir", passes, true}) > 60); }
 TEST(a_form_for_each) { CHECK(mutants((Case){"fp8.hir", passes, false}) > 35); }
 TEST(chunks_in_one_form) { CHECK(mutants((Case){"fp8_head.hir", chunks, true}) > 30); }
 TEST(chunks_in_a_form_for_each) { CHECK(mutants((Case){"fp8_head.hir", chunks, false}) > 30); }
+
+// --- counts
+
+// What the type makes of y where it has larger numbers: 2^-9 y is not near its ends.
+static bool is_clamped(DType d, double y) {
+    return isfinite(y) && fabs(y) > 1 && fabs(hd_round(d, y * 0x1p-9)) * 0x1p9 > hd_dtype_info(d)->largest;
+}
+
+// Numbers about the ends of both types, ties among them, zeros and numbers that are none.
+static void fill_ends(Tensor x, Tensor s) {
+    static const double ends[] = {448,     464,     0x1.d00002p8, 480,     -1e30,    57344,     61440,  61439, -70000,
+                                  0x1p-9,  0x1p-10, 0x1.8p-10,    0x1p-11, -0x1p-10, 0x1p-16,   0x1p-17, -0x1p-18,
+                                  0,       -0.0,    1,            -3,      0x1p-140, 0x1.000002p-17,
+                                  INFINITY, NAN,    -INFINITY};
+    enum { N = sizeof ends / sizeof *ends };
+    for (int r = 0; r < 16; r++) s.data[r] = ldexp(1, r % 5 - 2);
+    for (int i = 0; i < 16 * 32; i++) {
+        const double scaled = ends[(i * 7 + i / 32) % (i / 32 < 8 ? N - 3 : N)]; // in half of the rows all are finite
+        x.data[i] = isfinite(scaled) ? hd_round(TY_F32, scaled / s.data[i / 32]) : scaled;
+    }
+}
+
+TEST(counts) {
+    const Case c = {"fp8_counts.hir", "fp8-counts", true};
+    Program p = program(&c, true);
+    Tensor in[2] = {hd_tensor(p.a, p.f->args[0]->type), hd_tensor(p.a, p.f->args[1]->type)}, out[2];
+    double want[4][HD_COUNTS] = {{0}};
+    const Op *ret = hd_return(p.f);
+    const Attr *names = hd_attr(&ret->attrs, A_COUNTED);
+    fill_ends(in[0], in[1]);
+    for (int r = 0; r < 16; r++) {
+        double most_of_row = 0x1p-100;
+        for (int i = 0; i < 32; i++) {
+            const double x = fabs(in[0].data[32 * r + i]);
+            if (!(x <= most_of_row)) most_of_row = isnan(most_of_row) ? most_of_row : x;
+        }
+        const double scale = hd_round(TY_F32, most_of_row / 448), inverse = hd_round(TY_F32, 1 / scale);
+        for (int i = 0; i < 32; i++)
+            for (int k = 0; k < 4; k++) {
+                const double x = in[0].data[32 * r + i], y = hd_round(TY_F32, x * (k < 2 ? in[1].data[r] : inverse));
+                const DType d = k == 1 ? TY_E5M2 : TY_E4M3;
+                want[k][0] += x != 0 && hd_round(d, y) == 0;
+                want[k][1] += is_clamped(d, y);
+                want[k][2] += !isfinite(x);
+            }
+    }
+    CHECK_INT(names ? names->n : 0, 4);
+    CHECK_TEXT(names->strs[0], "a.input");
+    CHECK_TEXT(names->strs[1], "b.input");
+    CHECK_TEXT(names->strs[2], "c.input");
+    CHECK_TEXT(names->strs[3], "d.input");
+    const char *wrong = hd_eval(hd_eval_new(p.m, EVAL_ROUNDED, p.a), p.f, in, out);
+    CHECK_TEXT(wrong ? wrong : "", "");
+    for (int k = 0; k < 4; k++)
+        for (int i = 0; i < HD_COUNTS; i++) CHECK_INT((int)out[1].data[HD_COUNTS * k + i], (int)want[k][i]);
+    CHECK(want[0][0] > 20 && want[0][1] > 20 && want[0][2] > 10 && want[1][1] > 5 && want[2][1] == 0);
+    end(&p);
+}
 
 int main(int argc, char **argv) { return run_tests(argc, argv); }

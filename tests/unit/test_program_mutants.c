@@ -250,6 +250,9 @@ static const Case cases[] = {
     {"values moved about, bf16, zero1, 2 ranks", "moves",
      "train.compute=bf16 schedule.fsdp=zero1 schedule.mesh.shard=2"},
     {"e4m3 products, bf16", "gpt2", "dim=16 train.fp8=Block.mlp,Block.attn"},
+    {"e4m3 products, counted, two micro-batches, 2 ranks", "gpt2",
+     "dim=16 train.fp8=Block.mlp train.fp8.backward=e5m2 train.accumulate=2 schedule.fp8_counts=on "
+     "schedule.fsdp=zero2 schedule.mesh.shard=2"},
     {"e4m3 products, scales of tensors, e5m2 gradients", "gpt2",
      "dim=16 train.fp8=Block train.fp8.scale=tensor train.fp8.backward=e5m2"},
     {"e4m3 products, zero3, 2 ranks, computed again", "llama",

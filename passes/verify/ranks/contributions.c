@@ -166,7 +166,7 @@ static void run_training(Flow *w) {
         }
     }
     if (n) check_end(w);
-    for (int i = 0; n && w->tree && w->micro && i <= hd_n_results(&c->train->attrs); i++) check_loss(w, i);
+    for (int i = 0; n && w->tree && w->micro && i < hd_n_numbers(&c->train->attrs); i++) check_loss(w, i);
     c->f = NULL;
     bool all = n > 1 || (n && c->ranks > 1); // else perhaps only a part of a plan
     if (all || updates(w)) check_written(w, all);

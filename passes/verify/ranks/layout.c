@@ -97,13 +97,15 @@ int hd_step_keeps(const Symbol *step, const Symbol *s) {
     const int result = place_in(results, s), level = place_in(levels, s);
     if (!strcmp(hd_word(&step->attrs, A_LOSS, ""), s->name)) return 0;
     if (result >= 0) return 1 + result;
-    return level < 0 ? -1 : level / (levels->n / (1 + (results ? results->n : 0)));
+    if (!strcmp(hd_word(&step->attrs, A_COUNTS, ""), s->name)) return hd_n_numbers(&step->attrs) - 1;
+    return level < 0 ? -1 : level / (levels->n / hd_n_numbers(&step->attrs));
 }
 
 const Symbol *hd_step_kept_at(const Module *m, const Symbol *step, int number) {
     const Attr *results = hd_attr(&step->attrs, A_RESULTS);
     const bool result = results && number > 0 && number <= results->n;
-    return hd_symbol_find(m, result ? results->strs[number - 1] : hd_word(&step->attrs, A_LOSS, ""));
+    const AttrId at = number ? A_COUNTS : A_LOSS;
+    return hd_symbol_find(m, result ? results->strs[number - 1] : hd_word(&step->attrs, at, ""));
 }
 
 bool hd_plan_is_weights(const PlanCheck *c, const Symbol *s) {

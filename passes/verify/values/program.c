@@ -30,16 +30,17 @@ static const char *hash_of(const Symbol *s, AttrId id) { return hd_word(&s->attr
 
 // --- the tensor stage
 
-// The loss of a micro-batch, or a further result, adds its share to that of the step.
+// The loss of a micro-batch, or a further result, adds its share to that of the step. Counts are added as they are.
 static const char *kept_number(const TermWalk *w, int number, int64_t micro) {
-    const Term *x = w->terms[hd_return(w->f)->in[number]->id];
-    if (micro > 1) x = hd_said_product(w, x, 1.0 / (double)micro);
+    const Op *ret = hd_return(w->f);
+    const Term *x = w->terms[ret->in[number]->id];
+    if (micro > 1 && number <= hd_n_results(&ret->attrs)) x = hd_said_product(w, x, 1.0 / (double)micro);
     return hd_term_hash_text(w->t.a, hd_term_stored(&w->t, x, TY_F32)->hash);
 }
 
 static bool gives_loss(const Func *f) {
     const Op *ret = f ? hd_return(f) : NULL;
-    return ret && ret->n_in == 1 + hd_n_results(&ret->attrs);
+    return ret && ret->n_in == hd_n_numbers(&ret->attrs);
 }
 
 static Func *of_kind(const Module *m, KindId k) {
@@ -91,8 +92,9 @@ void hd_program_declare(Module *m, Arena *scratch) {
     if (!gives_loss(f[0]) || (f[1] && !gives_loss(f[1]))) return; // fsdp says what is wrong with it
     TermWalk w = hd_term_walk(m, NULL, scratch);
     const Mesh mesh = hd_mesh(m);
-    const int n = 1 + hd_n_results(&hd_return(f[0])->attrs); // numbers of a step
-    const char **losses = HD_NEWN(scratch, const char *, 2 * n);
+    const Attrs *results = &hd_return(f[0])->attrs;
+    const int n[] = {hd_n_numbers(results), f[1] ? hd_n_numbers(&hd_return(f[1])->attrs) : 0}; // of a step
+    const char **losses = HD_NEWN(scratch, const char *, n[0] + n[1]);
     TermSet *made = hd_term_set(m->cx->arena);
     Attrs as = {0};
     w.t.ranks = hd_mesh_readers(&mesh);
@@ -119,14 +121,15 @@ void hd_program_declare(Module *m, Arena *scratch) {
         if (!f[i]) continue;
         hd_renumber(f[i]);
         hd_term_func(&w, f[i]);
-        for (int k = 0; k < n; k++)
-            losses[i * n + k] = kept_number(&w, k, i ? 1 : hd_int(hd_settings(m, "train"), A_MICRO, 1));
+        for (int k = 0; k < n[i]; k++)
+            losses[i * n[0] + k] = kept_number(&w, k, i ? 1 : hd_int(hd_settings(m, "train"), A_MICRO, 1));
     }
     const Func *optimizer = hd_optimizer(m);
     hd_set_int(m->cx, &as, A_RULES, RULES);
     hd_set_word(m->cx, &as, A_SETTINGS, hd_said_settings(&w));
-    hd_set_words(m->cx, &as, A_LOSSES, f[1] ? 2 * n : n, losses);
-    if (n > 1) hd_set_attr(m->cx, &as, hd_attr(&hd_return(f[0])->attrs, A_NAMES));
+    hd_set_words(m->cx, &as, A_LOSSES, n[0] + n[1], losses);
+    if (hd_n_results(results)) hd_set_attr(m->cx, &as, hd_attr(results, A_NAMES));
+    if (hd_n_counts(results)) hd_set_attr(m->cx, &as, hd_attr(results, A_COUNTED));
     declare_parameters(m, &w);
     hd_set_word(m->cx, &as, A_PARAMETERS, hd_said_parameters(&w));
     if (optimizer && !hd_optimizer_wrong(optimizer)) hd_set_word(m->cx, &as, A_UPDATE, hd_said_update(&w, optimizer));
@@ -226,7 +229,9 @@ static void compare_declarations(Compare *x) {
 // mean over ranks.
 static bool compare_number(Compare *x, int number, const char *said) {
     const Gifts *kept = &x->w.kept;
-    const char *what = number ? "result" : "loss";
+    const bool counts = number > hd_n_results(&x->is->attrs);
+    const int64_t each = counts ? hd_n_counts(&x->is->attrs) : 1;
+    const char *what = counts ? "count" : number ? "result" : "loss", *sums = counts ? "sum" : "mean";
     int n = 0;
     for (int i = 0; i < kept->n; i++) {
         if (kept->at[i].number != number) continue;
@@ -238,32 +243,44 @@ static bool compare_number(Compare *x, int number, const char *said) {
             return false;
         }
         const Terms *t = &x->w.t;
-        const Type *scalar = hd_type(t->cx, TY_F32, 0, NULL);
-        const Term *losses = hd_term_losses(&x->w, number, x->ranks);
-        const Term *sum = hd_term_summed(t, OP_SUM, hd_type(t->cx, TY_F32, 1, (int64_t[]){1}), 1, losses);
-        sum = hd_term_reshape(t, sum, scalar);
+        const Type *one = hd_type(t->cx, TY_F32, counts, &each);
+        const Term *losses = hd_term_losses(&x->w, number, x->ranks * each);
+        if (counts) losses = hd_term_reshape(t, losses, hd_type(t->cx, TY_F32, 2, (int64_t[]){x->ranks, each}));
+        const Type *kept_axes = hd_type(t->cx, TY_F32, 1 + counts, (int64_t[]){1, each});
+        const Term *sum = hd_term_summed(t, OP_SUM, kept_axes, 1, losses);
+        sum = hd_term_reshape(t, sum, one);
         if (!strcmp(hd_word(hd_settings(x->c->m, "train"), A_REDUCTION, ""), "tree"))
-            sum = hd_term_plain(t, OP_TREE_SUM, 0, scalar, &(Attrs){0}, 1, &losses);
-        const Term *mean = hd_term_stored(t, hd_said_product(&x->w, sum, 1.0 / (double)x->ranks), TY_F32);
+            sum = hd_term_plain(t, OP_TREE_SUM, 0, one, &(Attrs){0}, 1, &losses);
+        if (!counts) sum = hd_said_product(&x->w, sum, 1.0 / (double)x->ranks);
+        const Term *mean = hd_term_stored(t, sum, TY_F32);
         if (n == 2 && hd_term_same(mean->hash, kept->at[i].term->hash)) continue;
         other_program(x, kept->at[i].by, kept->at[i].by->span,
-                      hd_sprintf(x->c->a, "keeps something else than the mean %s of all ranks", what), false);
+                      hd_sprintf(x->c->a, "keeps something else than the %s %s of all ranks", sums, what), false);
         return false;
     }
     if (!n) other_program(x, NULL, x->c->f->span, hd_sprintf(x->c->a, "it keeps no %s", what), false);
     return n > 0;
 }
 
+// b NULL: there is no such list.
+static bool same_words(const Attrs *a, const Attrs *b, AttrId list) {
+    const Attr *x = hd_attr(a, list), *y = b ? hd_attr(b, list) : NULL;
+    bool same = !x == !y && (!x || x->n == y->n);
+    for (int i = 0; same && x && i < x->n; i++) same = !strcmp(x->strs[i], y->strs[i]);
+    return same;
+}
+
 static bool compare_losses(Compare *x, bool eval) {
     const Symbol *step = eval ? x->c->eval : x->c->train;
-    const int n = 1 + hd_n_results(&x->is->attrs);
-    if (step && !hd_same_results(&step->attrs, &x->is->attrs)) {
+    const int all = hd_n_numbers(&x->is->attrs), n = eval ? 1 + hd_n_results(&x->is->attrs) : all;
+    if (step && (!hd_same_results(&step->attrs, &x->is->attrs) ||
+                 !same_words(&step->attrs, eval ? NULL : &x->is->attrs, A_COUNTED))) {
         other_program(x, NULL, step->span, hd_sprintf(x->c->a, "step @%s has results of other names than the model",
                                                       step->name), false);
         return false;
     }
     bool same = true;
-    for (int k = 0; same && k < n; k++) same = compare_number(x, k, word_at(x->is, A_LOSSES, eval * n + k));
+    for (int k = 0; same && k < n; k++) same = compare_number(x, k, word_at(x->is, A_LOSSES, eval * all + k));
     return same;
 }
 
