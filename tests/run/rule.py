@@ -103,6 +103,9 @@ class Class:
         if compute == "bf16" and seed % 3 == 0:
             self.name += "-master16"
             self.sets.append("train.precision.master=bf16")
+        if compute == "bf16" and seed % 3 == 1:
+            self.name += "-kahan"
+            self.sets += ["train.precision.master=kahan", "train.precision.moments=bf16"]
         self.sets += [f"train.compute={compute}", f"train.accumulate={accumulate}", f"train.reduce={reduce}",
                       f"train.clip={clip}",
                       "train.lr=1e-2", "train.warmup=0"]

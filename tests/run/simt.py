@@ -63,6 +63,7 @@ TINY = ("examples/tiny/tiny.hd", "layers=2", "dim=32", "heads=2", "seq=16", "tra
 GPT2 = ("examples/gpt2/gpt2.hd", "vocab=256", "layers=2", "dim=128", "heads=2", "seq=128", "train.batch=2")
 LLAMA = ("examples/llama/llama.hd", "vocab=256", "layers=2", "heads=4", "kv_heads=2", "dim=256", "hidden=384",
          "seq=128", "train.batch=1")
+KAHAN = ("train.precision.master=kahan", "train.precision.moments=bf16", "train.betas=0.9,0.95")
 MOE = ("examples/moe/olmoe.hd", "layers=1", "dim=32", "heads=2", "seq=48", "inner=24", "experts=5", "active=2",
        "train.batch=2")
 MASKS = ("tests/run/masks.hd", "train.batch=1")
@@ -107,7 +108,7 @@ PROGRAMS = {
                               "seq=16", "train.batch=2", "train.precision.compute=f32", "train.products=merged",
                               "train.precision.fp8=Block", "train.precision.fp8.backward=e4m3",
                               "train.precision.fp8.weight_grads=fp8")),
-    "tiny_fp8_bf16": (FP8_BF16, "90", (*TINY, "train.precision.compute=bf16", "train.precision.fp8=Block")),
+    "tiny_fp8_bf16": (FP8_BF16, "90", (*TINY, "train.precision.compute=bf16", "train.precision.fp8=Block", *KAHAN)),
     "gpt2_80": (BF16, "80", (*GPT2, "train.precision.compute=bf16")),
     "gpt2_long": (BF16, "80", (*GPT2[:2], "layers=1", "dim=128", "heads=2", "seq=300", "train.batch=1",
                                "train.precision.compute=bf16")), # tiles of keys take the places of earlier ones
@@ -322,10 +323,11 @@ class Tried:
                 return f"{target}: {why}"
         if self.args.races:
             return self.digest("cuda", steps=1, FAKE_CUDA_SIMT_RACES="1")[1]
-        there, (right, _), why = self.halted("host", 0)
+        there, host, why = self.halted("host", 0)
         here, lines, wrong = self.halted("cuda", first)
         if why or wrong:
             return why or wrong
+        right, _ = host
         for order in others:
             digest, why = self.digest("cuda", order)
             if why or lines_of(digest) != lines:
