@@ -293,6 +293,7 @@ int hd_emit_gemm(Emit *e, const Op *o) {
     Out t = hd_out(e->a);
     hd_printf(&t, "{.m = %lld, .n = %lld, .k = %lld%s%s%s", ll(p.m), ll(p.n), ll(p.k), p.ta ? ", .ta = true" : "",
               p.tb ? ", .tb = true" : "", hd_has(&o->attrs, A_ACCUMULATE) ? ", .accumulate = true" : "");
+    if (hd_has(&o->attrs, A_COLUMNS)) hd_printf(&t, ", .columns = %lld", ll(hd_int(&o->attrs, A_COLUMNS, 0)));
     if (hd_has(&o->attrs, A_ALIGN)) hd_printf(&t, ", .align = %lld", ll(hd_int(&o->attrs, A_ALIGN, 0)));
     if (hd_has(&o->attrs, A_SCALED))
         hd_printf(&t, ", .scaled = %s%s", hd_scales_of_rows(o) ? "HD_SCALED_ROWS" : "HD_SCALED_WHOLE",

@@ -146,6 +146,7 @@ typedef struct { // a matrix product, row-major: d (m x n) = a (m x k) b (k x n)
     int epilogue;            // HD_EPI_*
     int64_t batch;           // 1, or the number of equal products one after another (no epilogue)
     int64_t like;            // the algorithm is that of so many of them, whatever `batch` is; 0: `batch`
+    int64_t columns;         // the algorithm is that of so many columns, whatever n is; 0: n
     int64_t workspace_bytes;
     int align; // every operand starts at a multiple of so many bytes: 1, 2, 4 or 8; 0: 16
     int scaled; // HD_SCALED_*: d = (a b) * scale of a * scale of b (tb): f32; no epilogue, batch 1

@@ -54,7 +54,7 @@ const char hd_prelude[] =
     "; margin = " TEXT(HD_DEFAULT_MARGIN) "; ahead = " TEXT(HD_DEFAULT_AHEAD) "; }\n"
     "  graph step;\n"
     "  overlap_grads auto;\n"
-    "  sequence = off;\n"
+    "  sequence off { slices = 1; }\n"
     "  experts gather { bound = auto; }\n"
     "  logits = off;\n"
     "  functions = none;\n"

@@ -87,6 +87,10 @@ static const char *transport(const Facts *x) {
     return x->owners > 1 ? NULL : "each rank has all experts: mesh.expert is 1";
 }
 
+static const char *slices(const Facts *x) {
+    return hd_has(x->schedule, A_SEQUENCE) ? NULL : "it is of sequence = on, which leaves a rank its positions";
+}
+
 static const char *share_bound(const Facts *x) {
     const char *why = transport(x);
     return why || hd_has(x->schedule, A_TRANSPORT) ? why : "it is of experts = exchange and auto";
@@ -115,7 +119,7 @@ static const struct { AttrId setting; const char *(*why)(const Facts *); bool ra
     {A_LR_DECAY, wsd, false},     {A_LR_SHAPE, wsd, false},
     {A_LR_WARMUP, points, false},
     {A_WEIGHT_DECAY, decay, false},
-    {A_TRANSPORT, transport, true}, {A_SHARE_BOUND, share_bound, true},
+    {A_SLICES, slices, false},    {A_TRANSPORT, transport, true}, {A_SHARE_BOUND, share_bound, true},
     {A_EXCEPT, fp8, false},       {A_FP8_SCALE, fp8, false},
     {A_GATHER, fp8, false},       {A_GATHER, gather, true},
     {A_FP8_COUNTS, fp8, false},   {A_FP8_BACKWARD, fp8, false}, {A_FP8_WEIGHT_GRADS, fp8, false},

@@ -26,6 +26,7 @@ Op *hd_gemm_of(const Op *product, Value *bias) {
     g->span = product->span;
     for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
         if (hd_has(&product->attrs, kept[i])) hd_set_flag(cx, &g->attrs, kept[i]);
+    if (hd_has(&product->attrs, A_COLUMNS)) hd_set_int(cx, &g->attrs, A_COLUMNS, hd_int(&product->attrs, A_COLUMNS, 0));
     if (product->kind == OP_BMM) hd_set_int(cx, &g->attrs, A_BATCHES, hd_product(product).batches);
     if (bias) hd_set_word(cx, &g->attrs, A_EPILOGUE, hd_intern(cx, "bias"));
     return g;

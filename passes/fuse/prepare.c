@@ -263,6 +263,21 @@ static void sum_to_number(Prepare *s, Op *o) {
     rows_first(s, sum);
 }
 
+// Rows of a weight whose product is in slices are a view of them.
+static void view_rows(Prepare *s, Op *o) {
+    const Op *view = o->kind == OP_SLICE ? o->in[0]->def : NULL;
+    if (!view || view->kind != OP_VIEW || hd_int(&o->attrs, A_AXIS, 0) || !hd_has(&view->attrs, A_BUFFER)) return;
+    for (int i = 0; i < s->uses.count[o->out[0]->id]; i++)
+        if (!hd_has(&s->uses.users[o->out[0]->id][i]->attrs, A_COLUMNS)) return;
+    const Type *t = o->in[0]->type;
+    const int64_t row = hd_type_count(t) / t->dim[0], start = hd_int(&o->attrs, A_START, 0);
+    Builder b = hd_builder_before(o);
+    Attrs as = hd_attrs_copy(s->m->cx, &view->attrs);
+    hd_set_int(s->m->cx, &as, A_OFFSET, hd_int(&as, A_OFFSET, 0) + start * row);
+    replace(s, o->out[0], hd_build1(&b, OP_VIEW, NULL, NULL, &as, o->out[0]->type));
+    hd_erase(o);
+}
+
 // --- parts
 static bool is_part(const Op *o) {
     RowSpace space;
@@ -355,6 +370,7 @@ void hd_fuse_prepare(Module *m, Func *f, PassCx *cx) {
     for (Op *o = f->first, *next; o; o = next) {
         next = o->next;
         if (hd_op_is(o, TRAIT_LOOKUP)) simplify_lookup(&s, o);
+        view_rows(&s, o);
         if (hd_op_is(o, TRAIT_CONVOLUTION)) convolve_in_place(&s, o);
     }
     remove_dead(&s);

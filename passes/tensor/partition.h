@@ -21,8 +21,11 @@ typedef struct {
     bool always;         // also where that moves as many bytes
     ByValue by;          // the rows by which tokens of a value of the experts are sent (route); NULL: gathered
     int64_t gathered, moved; // bytes of tokens that a rank receives in a micro-batch: if gathered, as they travel
+    VEC(Op *) cut;       // products that slices replace
     int64_t collectives, by_positions; // those of them that leave a rank some positions
 } Partition;
+
+enum { HD_MAX_SLICES = 16 }; // of schedule.sequence.slices
 
 // A new op before `at` with one operand and one result, which is laid out so along the axis.
 Value *hd_partition_build(Partition *p, const Op *at, OpKind k, Value *in, const Attrs *as, const Type *t, int layout);
@@ -32,6 +35,10 @@ Value **hd_partition_slot(const Partition *p, ByValue *of, const Value *v); // N
 bool hd_partition_experts(Partition *p);      // lays out p->f; false after an error
 void hd_experts_transport(Partition *p);      // reads how tokens travel
 bool hd_experts_refuse(const Partition *p);   // reports that no parameter is split over it
+
+// --- slices.c
+Value *hd_sequence_slices(Partition *p, Value *terms, const Op *at); // as hd_sequence_scatter; NULL: not in slices
+void hd_sequence_end(Partition *p);                                  // of a function
 
 // --- sequence.c
 bool hd_sequence_begin(Partition *p);                                 // of a function; false after an error

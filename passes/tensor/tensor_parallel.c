@@ -165,7 +165,10 @@ static Value *known(Partition *p, Value *v) {
 static Value *complete(Partition *p, Value *v, const Op *at) {
     Ctx *cx = p->m->cx;
     if (known(p, v) != v) return known(p, v);
-    if (hd_sequence_has(p, v->type)) return hd_sequence_scatter(p, v, at);
+    if (hd_sequence_has(p, v->type)) {
+        Value *x = hd_sequence_slices(p, v, at);
+        return x ? x : hd_sequence_scatter(p, v, at);
+    }
     const int64_t n = hd_type_count(v->type), ranks = p->mesh.size[p->axis];
     if (n % ranks) {
         hd_error(cx, at->span, "%s is a sum over the %lld ranks along %s: its %lld elements do not divide by them",
@@ -338,6 +341,7 @@ static bool partition_func(Partition *p, Func *f) {
         ok = lay_out_op(p, o);
         next = o->next;
     }
+    hd_sequence_end(p);
     p->collectives += v.collectives;
     for (Op *o = f->first; ok && o; o = o->next) ok = divide_heads(p, o);
     for (Op *o = f->first; ok && o; o = o->next) ok = divide_op(p, o);

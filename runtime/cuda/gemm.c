@@ -22,6 +22,7 @@ typedef HdChoice Kept; // the cache entry
 static HdGemm like(const HdGemm *g) { // the product that the algorithm is chosen for
     HdGemm l = *g;
     if (g->like) l.batch = g->like;
+    if (g->columns) l.n = g->columns;
     return l;
 }
 
@@ -32,10 +33,11 @@ static bool lt_ok(HdCuda *x, LtStatus s, const char *what) {
 
 static void describe(const HdGemm *g, char *text, size_t size) {
     static const char *const epilogues[] = {"", " + bias"}, *const scales[] = {"", " scaled by rows", " scaled"};
-    snprintf(text, size, "%lld x %lld x %lld%s%s %s,%s->%s%s%s%s%s", (long long)g->m, (long long)g->n, (long long)g->k,
+    const HdGemm as = like(g);
+    snprintf(text, size, "%lld x %lld x %lld%s%s %s,%s->%s%s%s%s%s", (long long)g->m, (long long)as.n, (long long)g->k,
              g->ta ? " ta" : "", g->tb ? " tb" : "", hd_dtypes[g->a].name, hd_dtypes[g->b].name, hd_dtypes[g->d].name,
              g->accumulate ? " +=" : "", epilogues[g->epilogue], scales[g->scaled], g->fast ? " fast" : "");
-    if (like(g).batch > 1) snprintf(text + strlen(text), size - strlen(text), " x %lld", (long long)like(g).batch);
+    if (as.batch > 1) snprintf(text + strlen(text), size - strlen(text), " x %lld", (long long)as.batch);
 }
 
 enum { NAME = 256 };
@@ -158,7 +160,7 @@ static HdKey key_of(const HdCuda *x, const HdGemm *g, Tune tune) {
     int n = snprintf(text, sizeof text,
                      "cublasLt %zu, timed %s|%s|%d SM|%lld %lld %lld|%d %d %d|%d %d %d|%d|%lld|%lld|align %u%s%s",
                      x->api.cublasLtGetVersion(), tune == TUNE_LOAD ? "under load" : "in graphs", x->device_name,
-                     x->sms, (long long)g->m, (long long)g->n, (long long)g->k, g->ta, g->tb, g->accumulate, (int)g->a,
+                     x->sms, (long long)g->m, (long long)as.n, (long long)g->k, g->ta, g->tb, g->accumulate, (int)g->a,
                      (int)g->b, (int)g->d, g->epilogue, (long long)hd_gemm_batches(&as), (long long)g->workspace_bytes,
                      align_of(g), scales[g->scaled], g->fast ? ", fast" : "");
     hd_key_start(&k);
@@ -241,8 +243,10 @@ static void report(HdCuda *x, int i, const HdGemm *g, const HdGemmState *s) {
 
 static bool same_key(HdKey a, HdKey b) { return a.word[0] == b.word[0] && a.word[1] == b.word[1]; }
 
+static bool is_other(const HdGemm *as, const HdGemm *g) { return as->batch != g->batch || as->n != g->n; }
+
 // The algorithm stays that of `like`, and the product becomes that of g.
-static bool batch_again(HdCuda *x, const HdGemm *g, HdGemmState *s) {
+static bool lay_out_again(HdCuda *x, const HdGemm *g, HdGemmState *s) {
     LtHeuristic check;
     LtLayout *const old[] = {&s->a, &s->b, &s->d};
     for (int i = 0; i < 3; i++) {
@@ -251,7 +255,7 @@ static bool batch_again(HdCuda *x, const HdGemm *g, HdGemmState *s) {
     }
     return make_layouts(x, g, s) &&
            lt_ok(x, x->api.cublasLtMatmulAlgoCheck(x->gemms.handle, s->desc, s->b, s->a, s->d, s->d, &s->algo, &check),
-                 "an algorithm of several products, for another number of them");
+                 "an algorithm of several products, for another number of them or of columns");
 }
 
 // One product: from an equal one before it, from the cache, or by choosing; then one run, so that its kernel is loaded.
@@ -276,7 +280,7 @@ static bool prepare(HdCuda *x, const int *order, int at_order, HdKey *keys, HdSt
         s->candidates = t->candidates;
         s->chosen = t->chosen;
         s->ms = t->ms;
-        return as.batch == g->batch || batch_again(x, g, s);
+        return !is_other(&as, g) || lay_out_again(x, g, s);
     }
     policy.time = policy.time && fits;
     if (hd_choices_given(&x->choices)) {
@@ -284,7 +288,7 @@ static bool prepare(HdCuda *x, const int *order, int at_order, HdKey *keys, HdSt
     } else if (!(policy.keep && recall(x, g, s, keys[i])) && !choose(x, s, &trial, keys[i], policy)) {
         return false;
     }
-    if (as.batch != g->batch && !batch_again(x, g, s)) return false;
+    if (is_other(&as, g) && !lay_out_again(x, g, s)) return false;
     if (fits && !lt_ok(x, hd_gemm_issue(x, g, s, &s->algo, x->streams[0], &trial.at), "first run of a matrix product"))
         return false;
     if (x->verbose) report(x, i, g, s);

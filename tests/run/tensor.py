@@ -12,7 +12,7 @@ usage: tensor.py ROOT HEDDLEC HEDDLE_OPT [--all]
   are those of a run that did not stop.
 - Exported weights are read bit for bit, on one rank and with the axis.
 - All of it holds where the ranks do not divide the vocabulary (GPT-2's tied one, and one with a bias).
-- With `sequence on` the same holds, and mutants of such a plan are refused.
+- With `sequence on` the same holds, whatever the number of slices is, and mutants of such a plan are refused.
 - Mutants of a plan: a collective that is missing, doubled or over other ranks, a partial sum that is read as a whole, a
   parameter that is split along the other dimension, a norm that counts parameters several times or on one rank only.
   verify-plan refuses each.
@@ -44,6 +44,7 @@ SCHEDULES = [{"schedule.fsdp": s, "schedule.graph": g, "schedule.recompute": r} 
     ("zero3", "Block.attn", "Block"), ("none", "step", "Block.attn"))]
 OFFLOAD = {"schedule.offload": "Block", "schedule.offload.margin": 0, "schedule.offload.min_size": 0}
 SEQUENCE = {"schedule.sequence": "on"}  # other bits than off: sums of norms are by positions
+SLICES = [{"schedule.sequence.slices": n} for n in (1, 2, 4)]
 SCHEDULES += [{**SCHEDULES[0], **OFFLOAD}, {**SCHEDULES[1], **OFFLOAD}, {**SCHEDULES[4], **OFFLOAD}]
 
 
@@ -54,7 +55,7 @@ class Bench(axis.Bench):
 
     def without(self, mesh, schedule):
         return ({axis: n for axis, n in mesh.items() if axis != "tensor"},
-                {k: v for k, v in schedule.items() if k != "schedule.sequence"})
+                {k: v for k, v in schedule.items() if not k.startswith("schedule.sequence")})
 
 
 # --- mutants of a plan
@@ -120,6 +121,29 @@ DRAWS = {  # of GPT-2 with positions split over ranks: dropout of what blocks ad
     "keys of one rank": line(r"dropout_keys {", sub(r", over = \[tensor\]", "")),
     "heads of the first rank": line(r"= attention .*over = ", sub(r", over = \[tensor\]", "")),
     "heads of the first rank, in the gradient": line(r"= attention_grad ", sub(r", over = \[tensor\]", "")),
+}
+def concat(change):
+    """The operands of the first launch of a kernel that puts columns together."""
+    def edit(plan):
+        kernel = re.search(r"^kernel (@k\d+)\(.*\n  %0 = concat", plan, re.M)[1]
+        return re.sub(rf"launch (%\d+), (%\d+) {{kernel = {kernel}}}", rf"launch {change} {{kernel = {kernel}}}", plan,
+                      count=1)
+    return edit
+
+
+def weight_before(text, before):
+    """A product reads the rows of the weight that the product in slices before it reads."""
+    of = re.findall(r"= gemm %\d+, (%\d+) {.*columns", "\n".join(before))[-1]
+    return re.sub(r"gemm (%\d+), %\d+", rf"gemm \1, {of}", text)
+
+
+OF_SLICES = {
+    "slices in another order": concat(r"\2, \1"),
+    "a slice twice": concat(r"\1, \1"),
+    "rows of another slice": line(r"= gemm .*columns", weight_before, 1),
+    "rows between two slices": line(r"= view .*: f32\[16,16\]", lambda text, before: re.sub(
+        r"offset = (\d+)", lambda m: f"offset = {int(m[1]) + 16}", text)),
+    "a slice that other ranks sum": line(of_sum("reduce_scatter"), sub("comm.tensor", "comm.gather"), 1),
 }
 OF_POSITIONS["a norm's gradient of one rank's positions"] = lambda plan: re.sub(
     r"(reduce_scatter (%\d+) {bwd[^\n]*f32\[16\][^\n]*\n(?:.*\n)*?.*store )%\d+", r"\1\2", plan, count=1)
@@ -202,8 +226,9 @@ def emulated(bench, fakes, kept, everything):
     one = bench.run(bench.compile("gpt2", {}, small), {}, steps=3)
     schedules = [{"schedule.fsdp": "zero3", "schedule.graph": "step"}, {"schedule.recompute": "Block"}]
     for mesh, more in ((dict(tensor=2, shard=2), SEQUENCE), (dict(tensor=2), {}), (dict(tensor=4), SEQUENCE)):
+        of = [{**s, **(SLICES[1 - i] if more else {})} for i, s in enumerate(schedules)]
         digests = [bench.run(bench.compile("gpt2", mesh, {**small, **more, **s}, "--target=cuda", "--arch=sm_90"), mesh,
-                             steps=3) for s in schedules[:2 if everything else 1]]
+                             steps=3) for s in of[:2 if everything else 1]]
         if far_from(digests[0], one) or digests[0] != digests[-1]:
             wrong.append(f"emulated, {mesh}, {more}: {digests}, and one rank {one}")
         if not everything:
@@ -231,10 +256,10 @@ def main():
                 wrong += agree(bench, "llama3", mesh, SCHEDULES)
             for model in ("gpt2", "windows and dropout", "one kv head"):
                 wrong += agree(bench, model, mesh, SCHEDULES if everything else SCHEDULES[1:2])
-        positions = [{**s, **SEQUENCE} for s in SCHEDULES]
+        positions = [{**s, **SEQUENCE, **SLICES[i % 3]} for i, s in enumerate(SCHEDULES)]
         for mesh in meshes if everything else [dict(tensor=2)]:
             for model in ("llama", "gpt2", "windows and dropout"):
-                wrong += agree(bench, model, mesh, positions if everything else positions[1:2])
+                wrong += agree(bench, model, mesh, positions if everything else positions[model != "llama":2])
         wrong += shared_heads_are_proved(bench, opt)
         wrong += norm_of_one_rank(bench, opt)
         wrong += sums_are_listed(bench)
@@ -251,6 +276,8 @@ def main():
         wrong += exports(bench, "gpt2", dict(tensor=2))
         wrong += mutants_are_refused(bench, opt, plan_of(bench, {}), MUTANTS)
         wrong += mutants_are_refused(bench, opt, plan_of(bench, SEQUENCE), OF_POSITIONS)
+        sliced = {"layers": 1, "train.batch": 1, **SEQUENCE, **SLICES[1]}
+        wrong += mutants_are_refused(bench, opt, plan_of(bench, sliced), OF_SLICES)
         wrong += mutants_are_refused(bench, opt, plan_of(bench, {"schedule.fsdp": "none"}, "gpt2"), UNEVEN)
         wrong += mutants_are_refused(bench, opt, plan_of(bench, SEQUENCE, "gpt2"), DRAWS)
     print("\n".join(wrong) or "ok")

@@ -131,6 +131,11 @@ static const Term *term_product(const Terms *t, const Op *o, int i, const Type *
     return bias >= 0 ? hd_term_commuting(t, OP_ADD, type, x, in[bias]) : x;
 }
 
+static const Term *term_concat(const Terms *t, const Op *o, int i, const Type *type, const Term *const *in) {
+    const Term *x = hd_term_columns(t, hd_int(&o->attrs, A_AXIS, 0), type, o->n_in, in);
+    return x ? x : hd_term_plain(t, o->kind, i, type, &o->attrs, o->n_in, in);
+}
+
 // --- lookups
 
 static bool counts_up(const Term *index) { return index->kind == OP_IOTA && index->type->rank == 1; }

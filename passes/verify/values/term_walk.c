@@ -96,6 +96,12 @@ static const Term *several(const TermWalk *w, const BucketParts *k, int64_t at, 
     return list.n > 1 && at == end ? params(w, list.n, list.at) : NULL;
 }
 
+static bool splits_no_rows(Layout l) {
+    for (int a = 0; a < N_AXES; a++)
+        if (hd_layout_at(l, a) != LAYOUT_WHOLE && hd_layout_dim(hd_layout_at(l, a)) < 1) return false;
+    return true;
+}
+
 // Elements of a bucket's weights: the parameter that they are, or whole rows of it, or several parameters as one
 // matrix; NULL: none of these. Another dtype than that of the master weights is a cast of them.
 static const Term *weights(const TermWalk *w, const BucketParts *k, int64_t at, const Type *type, Layout *is) {
@@ -105,17 +111,17 @@ static const Term *weights(const TermWalk *w, const BucketParts *k, int64_t at, 
     if (all) return hd_term_cast(&w->t, all, type->dtype);
     const Term *x = hd_term_cast(&w->t, param(w, p), type->dtype);
     at -= hd_int(&p->attrs, A_OFFSET, 0);
-    if (p->layout) { // what a rank has of it, as it is
-        const bool same = !at && type->rank == p->type->rank &&
-                          !memcmp(type->dim, p->type->dim, sizeof *type->dim * (size_t)type->rank);
-        *is = same ? p->layout : 0;
-        return same ? x : NULL;
-    }
-    if (!at && hd_type_count(p->type) == hd_type_count(type)) return hd_term_reshape(&w->t, x, type);
     const int64_t row = row_of(p->type);
     bool rows = row && type->rank == p->type->rank && at >= 0 && at % row == 0;
     for (int i = 1; rows && i < type->rank; i++) rows = type->dim[i] == p->type->dim[i];
-    return rows && at / row + type->dim[0] <= p->type->dim[0] ? hd_term_rows(&w->t, x, at / row, type) : NULL;
+    rows = rows && at / row + type->dim[0] <= p->type->dim[0];
+    if (p->layout) { // what a rank has of it, or rows that every rank has a part of
+        const bool same = rows && !at && type->dim[0] == p->type->dim[0];
+        *is = same || (rows && splits_no_rows(p->layout)) ? p->layout : 0;
+        return same ? x : *is ? hd_term_rows(&w->t, x, at / row, type) : NULL;
+    }
+    if (!at && hd_type_count(p->type) == hd_type_count(type)) return hd_term_reshape(&w->t, x, type);
+    return rows ? hd_term_rows(&w->t, x, at / row, type) : NULL;
 }
 
 // Of a buffer whose gather has quantized rows: the rows that they are of, quantized, or their scales.

@@ -114,7 +114,7 @@ static bool is_manner(AttrId id) {
     switch (id) {
     case A_BWD: case A_RECOMPUTED: case A_INPLACE: case A_ALIGN: case A_WORKSPACE_BYTES: case A_WORKSPACE_AT:
     case A_IMPL: case A_ELSE: case A_PLACES: case A_ON: case A_AFTER: case A_INTO: case A_OFFSET: case A_ACCUMULATE:
-    case A_ROWS: case A_OUT: case A_SPLIT: case A_SITE:
+    case A_ROWS: case A_OUT: case A_SPLIT: case A_SITE: case A_COLUMNS:
         return true;
     default: return false;
     }
@@ -139,7 +139,8 @@ const Term *hd_term_plain(const Terms *t, OpKind k, int index, const Type *type,
     hd_recipe_int(&r, n);
     for (int i = 0; i < n; i++) hd_recipe_put(&r, &in[i]->hash, sizeof in[i]->hash);
     const unsigned exact = k == OP_RESHAPE ? in[0]->exact : exact_of(k, type, as, n, in);
-    return made(t, &r, (Term){.kind = k, .type = type, .exact = exact, .of = n ? in[0] : NULL});
+    return made(t, &r, (Term){.kind = k, .type = type, .exact = exact, .of = n ? in[0] : NULL,
+                              .with = n > 1 ? in[1] : NULL});
 }
 
 const Term *hd_term_summed(const Terms *t, OpKind k, const Type *type, unsigned axes, const Term *x) {

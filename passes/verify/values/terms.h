@@ -13,6 +13,7 @@ typedef struct Term {
     unsigned axes;         // of sum and reduce_max: a bit for each axis that is summed over; they stay, with size 1
     unsigned exact;        // a bit for each dtype that every element is a value of: a cast to it changes nothing
     const struct Term *of; // operand 0, where there is one
+    const struct Term *with; // operand 1, where there is one
     const struct Term *by; // what is sent between ranks: by which rows; NULL: any other
     const Op *made;        // rows by which tokens are sent: the op
 } Term;
@@ -56,6 +57,10 @@ bool hd_term_in(const TermSet *s, const Term *x);
 unsigned hd_exact_values(DType d); // of values of dtype d, whatever they are: d and every dtype that holds all of it
 // The same for the result of an op over these operands, before anything rounds it. as: may be NULL
 unsigned hd_exact_result(OpKind k, const Attrs *as, int n, const Term *const *in);
+
+// --- term_columns.c: what a concat of `n` terms along its last axis is, where these are all columns of one product, in
+// order; NULL: something else
+const Term *hd_term_columns(const Terms *t, int64_t axis, const Type *type, int n, const Term *const *in);
 
 // --- term_rules.c: normal forms
 const Term *hd_term_reshape(const Terms *t, const Term *x, const Type *type);
