@@ -106,9 +106,7 @@ static void grad_rsqrt(Autodiff *d, const Op *o, Value *dy) { // -y^3 / 2
 }
 static void grad_sin(Autodiff *d, const Op *o, Value *dy) { give(d, A, mul(d, dy, one(d, OP_COS, A))); }
 static void grad_cos(Autodiff *d, const Op *o, Value *dy) { give(d, A, one(d, OP_NEG, mul(d, dy, one(d, OP_SIN, A)))); }
-static void grad_tanh(Autodiff *d, const Op *o, Value *dy) { // 1 - y^2
-    give(d, A, mul(d, dy, two(d, OP_SUB, number(d, 1, A), one(d, OP_SQUARE, Y))));
-}
+static void grad_tanh(Autodiff *d, const Op *o, Value *dy) { give(d, A, two(d, OP_TANH_GRAD, Y, dy)); }
 static void grad_erf(Autodiff *d, const Op *o, Value *dy) { // 2/sqrt(pi) exp(-a^2)
     Value *bell = one(d, OP_EXP, one(d, OP_NEG, one(d, OP_SQUARE, A)));
     give(d, A, mul(d, dy, mul(d, number(d, 1.1283791670955126, A), bell)));

@@ -11,7 +11,7 @@ usage: tensor.py ROOT HEDDLEC HEDDLE_OPT [--all]
 - A checkpoint of one mesh continues on the next one of a list, with ranks of the axis `tensor` alone, too: the losses
   are those of a run that did not stop.
 - Exported weights are read bit for bit, on one rank and with the axis.
-- All of it holds where the ranks do not divide the vocabulary (GPT-2's tied one, and one with a bias).
+- All of it holds where the ranks do not divide the vocabulary (GPT-2's tied one, and one with a bias and a cap).
 - With `sequence on` the same holds, whatever the number of slices is, and mutants of such a plan are refused.
 - Mutants of a plan: a collective that is missing, doubled or over other ranks, a partial sum that is read as a whole, a
   parameter that is split along the other dimension, a norm that counts parameters several times or on one rank only.
@@ -35,7 +35,7 @@ LLAMA3 = dict(layers=2, dim=32, heads=8, kv_heads=4, hidden=48, seq=8, vocab=40,
 GPT2 = dict(layers=2, dim=32, heads=4, seq=8, vocab=37, packed=0)  # no ranks divide its tied vocabulary
 MODELS = {"llama": ("examples/llama/llama.hd", LLAMA), "llama3": ("examples/llama3/llama3.hd", LLAMA3),
           "gpt2": ("examples/gpt2/gpt2.hd", dict(GPT2, drop=0.1)),
-          "windows and dropout": ("tests/run/tensor.hd", {"vocab": 39}),
+          "windows and dropout": ("tests/run/tensor.hd", {"vocab": 39, "cap": 2.0}),
           "one kv head": ("tests/run/tensor.hd", dict(kv_heads=1, drop=0.0, heads_drop=0.2, softcap=20.0)),
           "tables": ("tests/run/tables.hd", {})}
 PLAIN = {"train.compute": "f32", "train.lr": "1e-2", "train.warmup": 0, "schedule.fsdp.unit": "Block"}
