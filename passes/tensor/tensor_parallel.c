@@ -343,7 +343,8 @@ static bool partition_func(Partition *p, Func *f) {
     }
     hd_sequence_end(p);
     p->collectives += v.collectives;
-    for (Op *o = f->first; ok && o; o = o->next) ok = divide_heads(p, o);
+    for (int attend = 1; attend >= 0; attend--) // attention first: it says of heads whose they are
+        for (Op *o = f->first; ok && o; o = o->next) ok = hd_attends(o) != attend || divide_heads(p, o);
     for (Op *o = f->first; ok && o; o = o->next) ok = divide_op(p, o);
     hd_renumber(f);
     return ok;

@@ -3,8 +3,8 @@
 # Llama on tensor 2, in bf16 and f32: graph none, step and unit and recompute Block have one digest, with sequence on
 # another one, and the losses of f32 are those of one GPU. A GPT-2 whose vocabulary two does not divide has the losses
 # of one GPU. Then the step of Llama 8B, T=4096: tensor 2 with B=1, also with sequence on, and B=2, beside zero3, B=1 a
-# rank; and T=8192 with sequence on, by 64, 32 and 16 of NCCL's blocks. HEDDLE_SMALL=0 and HEDDLE_LARGE=0 leave one of
-# the two out. Takes 7 minutes; the large ones need 78 GiB a GPU.
+# rank; and T=8192 with sequence on, by 64, 32 and 16 of NCCL's blocks, and in 2 and 4 slices. HEDDLE_SMALL=0 and
+# HEDDLE_LARGE=0 leave one of the two out. Takes 9 minutes; the large ones need 78 GiB a GPU.
 set -u
 cd "$(dirname "$0")/../.."
 . tests/gpu/two_gpus.sh "$@"
@@ -24,6 +24,12 @@ for dtype in bf16 f32; do
     small "$name-sequence" 2 "train.compute=$dtype" schedule.mesh.tensor=2 schedule.sequence=on "$more"
     cmp "$tmp/$dtype-graph=none-sequence.digest" "$tmp/$name-sequence.digest" &&
       echo "same bits: $name, sequence on" || bad=1
+  done
+  for slices in 2 4; do
+    name="$dtype-slices$slices"
+    small "$name" 2 "train.compute=$dtype" schedule.mesh.tensor=2 schedule.sequence=on \
+      "schedule.sequence.slices=$slices"
+    cmp "$tmp/$dtype-graph=none-sequence.digest" "$tmp/$name.digest" && echo "same bits: $name" || bad=1
   done
 done
 for two in f32-graph=none f32-graph=none-sequence; do near one-f32 "$two"; done
@@ -56,6 +62,11 @@ if [ "${HEDDLE_LARGE:-1}" != 0 ]; then
   for blocks in 64 32 16; do
     echo "of $blocks blocks:"
     HEDDLE_NCCL_CTAS=$blocks large sequence-long
+  done
+  for slices in 2 4; do
+    program sequence-slices$slices llama3 size=8 seq=8192 schedule.mesh.tensor=2 schedule.sequence=on train.batch=1 \
+      schedule.recompute=auto schedule.sequence.slices=$slices
+    large sequence-slices$slices
   done
 fi
 exit $bad

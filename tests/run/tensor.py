@@ -16,6 +16,7 @@ usage: tensor.py ROOT HEDDLEC HEDDLE_OPT [--all]
 - Mutants of a plan: a collective that is missing, doubled or over other ranks, a partial sum that is read as a whole, a
   parameter that is split along the other dimension, a norm that counts parameters several times or on one rank only.
   verify-plan refuses each.
+- Sums in a tree have one digest over data ranks, with such a vocabulary and weights in bf16, too.
 - What ranks add up is what docs/bits.md lists. Look-ups, norms and dropout have the same bits on 1, 2 and 4 ranks.
 Without --all one mesh and a few schedules. With --fakes CUDA programs on 4 ranks (--all: on 2, too), whose kernels run
 on the CPU (tests/simt), with a stand-in for NCCL: one digest a mesh, and the losses of one rank of the host target.
@@ -187,6 +188,17 @@ def looks_up_alike(bench):
     return [] if same[0] == same[1] == same[2] else [f"look-ups on 1, 2 and 4 ranks: {digests}"]
 
 
+def trees_agree(bench):
+    """reduce = tree over a vocabulary that ranks do not divide, weights in bf16 with what they lack: one digest over
+    data ranks, replicas and strategies."""
+    train = {"train.reduce": "tree", "train.grains": 4, "train.compute": "bf16", "train.precision.master": "kahan",
+             "train.precision.moments": "bf16"}
+    meshes = [(dict(tensor=2), {}), (dict(tensor=2, shard=2), {"schedule.fsdp": "zero3"}),
+              (dict(tensor=2, replicate=2), {})]
+    digests = [bench.run(bench.compile("gpt2", m, {**train, **more}), m) for m, more in meshes]
+    return [] if digests[0] == digests[1] == digests[2] else [f"sums in a tree on {meshes}: {digests}"]
+
+
 def shared_heads_are_proved(bench, opt):
     """k and v that all heads read are whole, and their gradients are terms: not one read as a sum, nor summed twice."""
     wrong, text = [], bench.plan("one kv head", dict(tensor=4), {"schedule.graph": "none"})
@@ -264,6 +276,7 @@ def main():
         wrong += norm_of_one_rank(bench, opt)
         wrong += sums_are_listed(bench)
         wrong += looks_up_alike(bench)
+        wrong += trees_agree(bench)
         wrong += starts_alike(bench, "llama", dict(tensor=2, shard=2))
         choices = [({}, "none"), (dict(tensor=2, shard=2), "zero3"), (dict(tensor=2), "none")]
         if everything:
