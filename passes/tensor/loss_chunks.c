@@ -12,8 +12,9 @@
 //
 // The weight's gradient is added up over the chunks, in their order, which is another rounding than that of one
 // product: the number of chunks belongs to `train` (loss_chunk_count.c chooses it). All chunks have equally many rows,
-// so that the loss is the mean of their losses; with weights it is their sum. The function of kind eval has the same
-// chunks, without gradients.
+// so that the loss is the mean of their losses; with weights it is their sum. Other numbers of each row of the logits,
+// as the logsumexp of a z-loss, are computed of each chunk, and sums of them over all rows are sums over chunks. The
+// function of kind eval has the same chunks, without gradients.
 #include "passes/tensor/loss_chunks.h"
 #include "passes/tensor/loss_head.h"
 #include "ir/shapes.h"
@@ -42,7 +43,7 @@ typedef struct {
     Value *part[2];         // of the operands of the product and of the loss: the chunk's rows, and
     const Value *whole[2];  // what they are part of
     Value *dloss;           // of each chunk
-    Value **large;          // by id of a value of the logits' size: the present chunk of it
+    Value **large;          // by id of a value of the body: the present chunk of it
     Value **parts[HD_MOST_HEAD_READERS]; // by reader: the values of all chunks
     Value **losses;
 } Chunks;
@@ -66,9 +67,13 @@ static Value *rows_of_chunk(Chunks *c, Value *v, bool matrix) {
     return part;
 }
 
-static Op *chunk_op(Chunks *c, const Op *o, int n_in, Value *const *in) {
+static Op *chunk_as(Chunks *c, const Op *o, int n_in, Value *const *in, const Attrs *as, const Type *t) {
     c->b.loc = o->loc, c->b.span = o->span;
-    return hd_build(&c->b, o->kind, n_in, in, &o->attrs, hd_op_is(o, TRAIT_EXPLICIT) ? o->out[0]->type : NULL);
+    return hd_build(&c->b, o->kind, n_in, in, as, hd_op_is(o, TRAIT_EXPLICIT) ? t : NULL);
+}
+
+static Op *chunk_op(Chunks *c, const Op *o, int n_in, Value *const *in) {
+    return chunk_as(c, o, n_in, in, &o->attrs, o->n_out ? o->out[0]->type : NULL);
 }
 
 static Value *number(Chunks *c, const Type *t, double x, const Attrs *like) {
@@ -77,8 +82,8 @@ static Value *number(Chunks *c, const Type *t, double x, const Attrs *like) {
     return hd_build1(&c->b, OP_CONST, NULL, NULL, &as, t);
 }
 
-static Value *constant(Chunks *c, const Op *o, double factor) {
-    return number(c, o->out[0]->type, hd_float(&o->attrs, A_VALUE, 0) * factor, &o->attrs);
+static Value *constant(Chunks *c, const Op *o, const Type *t, double factor) {
+    return number(c, t, hd_float(&o->attrs, A_VALUE, 0) * factor, &o->attrs);
 }
 
 static bool only_grads(const Chunks *c, const Value *v) {
@@ -93,7 +98,10 @@ static void chunk_reader(Chunks *c, int k) {
     Value *in[2] = {NULL}, *y;
     for (int i = 0; i < o->n_in; i++) in[i] = i == large ? c->large[o->in[i]->id] : o->in[i];
     if (c->h->sums[k] && o->n_in > 1) in[!large] = rows_of_chunk(c, o->in[!large], true);
-    y = c->parts[k][c->now] = chunk_op(c, o, o->n_in, in)->out[0];
+    Attrs as = hd_attrs_copy(c->s->m->cx, &o->attrs);
+    if (o->out[0]->type->rank == 0) // of all that it reads
+        hd_set_ints(c->s->m->cx, &as, A_AXES, in[0]->type->rank, (const int64_t[]){0, 1});
+    y = c->parts[k][c->now] = chunk_as(c, o, o->n_in, in, &as, o->out[0]->type)->out[0];
     if (!c->h->sums[k] || !only_grads(c, o->out[0])) return;
     for (int i = 0; i < c->s->uses.count[o->out[0]->id]; i++) chunk_op(c, c->s->uses.users[o->out[0]->id][i], 1, &y);
 }
@@ -117,15 +125,33 @@ static const Op *chunk_loss(Chunks *c) {
     return loss;
 }
 
-// A pointwise op of the body. Chunks stand before the loss, so each has its own copy of a constant that follows it.
-static Value *chunk_pointwise(Chunks *c, const Op *o) {
+// Of a value of the body's op o, or of an operand with a number of each row: the type of a chunk. Those with a last
+// dimension are matrices.
+static const Type *type_of_chunk(const Chunks *c, const Type *t) {
+    const bool matrix = t->rank == c->h->loss->in[0]->type->rank;
+    return hd_type(c->s->m->cx, t->dtype, matrix ? 2 : 1,
+                   (const int64_t[]){c->h->rows / c->n, matrix ? t->dim[t->rank - 1] : 1});
+}
+
+// An operand that is not of the body. Chunks stand before the loss, so each has its own copy of a constant that follows
+// it.
+static Value *other_operand(Chunks *c, const Op *o, Value *v) {
+    const Op *def = v->def;
+    const int rank = c->h->loss->in[0]->type->rank;
+    const bool constants = def && hd_op_is(def, TRAIT_CONSTANT);
+    if (v->type->rank > 0 && (v->type->rank == rank || o->out[0]->type->rank < rank)) // a number of each row
+        return constants ? constant(c, def, type_of_chunk(c, v->type), 1) : rows_of_chunk(c, v, v->type->rank == rank);
+    return constants && def->id > c->h->loss->id ? constant(c, def, v->type, 1) : v;
+}
+
+// An op of the body but the product and the loss.
+static Value *chunk_body(Chunks *c, const Op *o) {
     Value **in = HD_NEWN(c->s->cx->scratch, Value *, o->n_in);
     for (int i = 0; i < o->n_in; i++) {
-        const Op *def = o->in[i]->def;
         in[i] = c->large[o->in[i]->id];
-        if (!in[i]) in[i] = def && def->id > c->h->loss->id ? constant(c, def, 1) : o->in[i];
+        if (!in[i]) in[i] = other_operand(c, o, o->in[i]);
     }
-    return chunk_op(c, o, o->n_in, in)->out[0];
+    return chunk_as(c, o, o->n_in, in, &o->attrs, type_of_chunk(c, o->out[0]->type))->out[0];
 }
 
 static void one_chunk(Chunks *c) {
@@ -136,7 +162,7 @@ static void one_chunk(Chunks *c) {
         const Op *o = h->body.at[i];
         while (k < h->n_readers && h->readers[k]->id < o->id) chunk_reader(c, k++);
         if (o == h->product) c->large[o->out[0]->id] = chunk_product(c);
-        else if (o != h->loss) c->large[o->out[0]->id] = chunk_pointwise(c, o);
+        else if (o != h->loss) c->large[o->out[0]->id] = chunk_body(c, o);
         else {
             const Op *loss = chunk_loss(c);
             if (hd_is_backward(o)) c->large[o->out[1]->id] = loss->out[1];
@@ -147,7 +173,7 @@ static void one_chunk(Chunks *c) {
 
 static Value *divided(Chunks *c, Value *v) { // by the number of chunks
     const double part = 1.0 / (double)c->n;
-    if (v->def && hd_op_is(v->def, TRAIT_CONSTANT)) return constant(c, v->def, part);
+    if (v->def && hd_op_is(v->def, TRAIT_CONSTANT)) return constant(c, v->def, v->type, part);
     return hd_build1(&c->b, OP_MUL, v, number(c, v->type, part, NULL), NULL, NULL);
 }
 
@@ -196,6 +222,10 @@ static void cut(Chunking *s, const LossHead *h) {
         c.b.loc = h->readers[k]->loc, c.b.span = h->readers[k]->span;
         Value *all = join(&c, k);
         if (all) hd_replace_uses(h->readers[k]->out[0], all);
+    }
+    for (int i = 0; i < h->later.n; i++) {
+        hd_detach(h->later.at[i]);
+        hd_insert_before(h->loss, h->later.at[i]);
     }
     erase_head(&c);
     hd_count(s->cx, "chunks of losses", n);

@@ -209,6 +209,10 @@ def case_targets_that_are_ignored_and_weights():
     check(not close(ones, masked), "the mask changes nothing:", ones)
     chunked, _ = compile_model("sft", "train.loss_chunks=2")
     check(close(run("chunks", chunked, "targets=ignored.npy", "mask=mask.npy"), masked), "chunks have another loss")
+    files = "targets=y.npy", "mask=mask.npy"
+    whole, parts = (run(f"z-loss{i}", compile_model("masked", f"train.loss_chunks={n}")[0], *files)
+                    for i, n in enumerate((1, 4)))
+    check(close(parts, whole), "chunks have another loss with logsumexp:", parts, whole)
     check(run("all", program, "targets=all.npy", "mask=mask.npy", steps=3) == [0, 0, 0], "a loss without targets")
     bad(1, "wrong.npy", "token -5", "outside the vocabulary of 50, or -100, which is ignored",
         args=[*options(["tokens=t.npy", "targets=wrong.npy", "mask=mask.npy"]), "--steps=1"], settings=(program,))
