@@ -71,6 +71,8 @@ SAMPLE = {
              ("conv1d", "conv1d_documents", "compare", 13), ("conv1d", "conv1d_grad", "compare", 1),
              ("conv1d", "conv1d_grad_documents", "compare", 24), ("conv1d", "conv1d_grad_documents", "compare", 29),
              ("conv1d", "conv1d_grad_documents", "offset", 2)],
+    "muon_half": [("symmetric", "SyTile", "await", 3), ("symmetric", "SyTile", "barrier", 5),
+                  ("symmetric", "SyTile", "offset", 13)],
     "tiny_bf16": [("common", "block_sum", "barrier", 2), ("cross_entropy", "CrossEntropy", "copies", 2),
                   ("cross_entropy", "CE_MEAN_KERNEL", "barrier", 2), ("update", "UP_ROUNDING", "random", 2),
                   ("update", "UP_ROUNDING", "random", 4)],

@@ -87,10 +87,14 @@ def texts(body):
 
 
 def sites(text):
-    """Of a module's text, in order: each edit, numbered among those of its kind and function."""
-    plain, count = without_comments(text), collections.Counter()
+    """Of a module's text, in order: each edit, numbered among those of its kind and function. What a template has once
+    for all its kernels (#ifndef) the compiler reads at its first place."""
+    plain, count, read = without_comments(text), collections.Counter(), set()
     for name, start, end in functions(plain):
         body = plain[start:end]
+        if body in read and f"#define {name} " not in text:
+            continue
+        read.add(body)
         for kind, at, old, new in sorted([*calls(body), *texts(body)], key=lambda s: (s[1], s[0])):
             count[name, kind] += 1
             from_ = text.rfind("\n", 0, start + at) + 1
