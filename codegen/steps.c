@@ -45,6 +45,9 @@ static int put_counts(Emit *e, const Symbol *step, const char *name) {
     if (!counted) return 0;
     hd_printf(e->c, "static const char *const %s_counted[] = {\n", name);
     for (int i = 0; i < counted->n; i++) hd_printf(e->c, "    %s,\n", hd_emit_quoted(e, counted->strs[i]));
+    hd_printf(e->c, "};\n\nstatic const int64_t %s_counted_of[] = {", name);
+    const Attr *of = hd_attr(&step->attrs, A_COUNTED_OF);
+    for (int i = 0; i < of->n; i++) hd_printf(e->c, "%s%lld", i ? ", " : "", ll(of->ints[i]));
     hd_puts(e->c, "};\n\n");
     return counted->n;
 }
@@ -69,7 +72,7 @@ void hd_program_step(Emit *e, KindId kind, const char *name, Out *field) {
         hd_printf(field, ", .history = %lld", ll(state_offset(e, step, A_HISTORY)));
     if (results) hd_printf(field, ", .n_results = %d, .results = %s_results", results, name);
     if (counted)
-        hd_printf(field, ", .n_counted = %d, .counted = %s_counted, .counts = %lld", counted, name,
-                  ll(state_offset(e, step, A_COUNTS)));
+        hd_printf(field, ", .n_counted = %d, .counted = %s_counted, .counted_of = %s_counted_of, .counts = %lld",
+                  counted, name, name, ll(state_offset(e, step, A_COUNTS)));
     hd_puts(field, "},\n");
 }

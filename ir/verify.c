@@ -209,8 +209,10 @@ static void check_results(const Module *m, const Symbol *step) {
     if (levels && levels->n % hd_n_numbers(&step->attrs))
         hd_error(m->cx, step->span, "step @%s has %d levels of a loss and %d results, which are not equally many",
                  step->name, levels->n, n);
-    if (hd_has(&step->attrs, A_COUNTS) != (hd_n_counts(&step->attrs) > 0))
-        hd_error(m->cx, step->span, "step @%s has counts and no places that are counted, or the other way round",
+    const Attr *of = hd_attr(&step->attrs, A_COUNTED_OF);
+    if (hd_has(&step->attrs, A_COUNTS) != (hd_n_counts(&step->attrs) > 0) ||
+        (of ? HD_COUNTS * of->n : 0) != hd_n_counts(&step->attrs))
+        hd_error(m->cx, step->span, "step @%s has counts and no places that are counted, or other numbers of them",
                  step->name);
 }
 

@@ -131,6 +131,7 @@ typedef struct { // functions that run one after another, each so often before t
     // those beyond the largest number, those that were not finite.
     int n_counted;
     const char *const *counted;
+    const int64_t *counted_of; // elements of each in a micro-batch of a rank
     int64_t counts;
 } HdStep;
 

@@ -310,6 +310,7 @@ bool hd_fsdp_add_state(Fsdp *s, const Func *micro) {
     for (int i = 0; names && i < names->n; i++)
         add_number(s, names->strs[i], hd_internf(s->m->cx, "state.result.%s", names->strs[i]), NULL, 0);
     s->counted = hd_attr(&hd_return(micro)->attrs, A_COUNTED);
+    s->counted_of = hd_attr(&hd_return(micro)->attrs, A_COUNTED_OF);
     if (s->counted) add_number(s, "counts", "state.counts", NULL, hd_n_counts(&hd_return(micro)->attrs));
     for (int i = 0; i < N_COMMS && s->several; i++) {
         const Symbol *taken = hd_symbol_find(s->m, comms[i].name);

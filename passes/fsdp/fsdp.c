@@ -124,6 +124,7 @@ static void declare_numbers(Fsdp *s, Symbol *step, bool training) {
     if (n > 1) hd_set_words(cx, &step->attrs, A_NAMES, n - 1, names);
     if (training && s->counted) hd_set_word(cx, &step->attrs, A_COUNTS, s->numbers.at[n].at->name);
     if (training && s->counted) hd_set_attr(cx, &step->attrs, s->counted);
+    if (training && s->counted_of) hd_set_attr(cx, &step->attrs, s->counted_of);
     for (int i = 0; i < s->numbers.n; i++)
         for (int k = 0; k < each; k++) at[i * each + k] = s->numbers.at[i].levels.at[k]->name;
     if (each) hd_set_words(cx, &step->attrs, A_LEVELS, s->numbers.n * each, at);

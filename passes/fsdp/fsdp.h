@@ -80,7 +80,7 @@ typedef struct {
     PtrMap units, by_name; // unit names to units, names of buckets to buckets
     Symbol *norm, *step, *history; // @state.*; history NULL: no step is an outlier
     VEC(StepNumber) numbers; // the loss, its further results and, of training alone, the counts
-    const Attr *counted;     // their places; NULL: there are none
+    const Attr *counted, *counted_of; // their places, and elements; NULL: there are none
     Symbol *random; // @state.random; NULL: no dropout so far
 } Fsdp;
 

@@ -8,7 +8,7 @@
 //   %3 = ge %a, 464...;  %4 = abs %x;  %5 = le %4, 3.4e38;  %6 = mul %3, %5;  %7 = sum %6 {axes = [1]}  ; too large
 //   %8 = eq %5, 0;  %9 = sum %8 {axes = [1]}                                                         ; not finite
 //   %10 = concat %2, %7, %9 : f32[3,4];  %11 = sum %10 {axes = [1]} : f32[3]
-//   return %loss, %11 {counted = [blocks.0.mlp.fc.input]}
+//   return %loss, %11 {counted = [blocks.0.mlp.fc.input], counted_of = [64]}
 // Sums of rows are integers below 2^24, and exact; those of whole values are up to there. Weights are not counted: with
 // gather = fp8 no rank has the elements that they were.
 #include "ir/shapes.h"
@@ -30,6 +30,7 @@ typedef struct {
     Arena *scratch;
     VEC(const char *) names;
     VEC(Value *) counts; // f32[HD_COUNTS] each
+    VEC(int64_t) of;     // so many elements
 } Counts;
 
 static Value *number(Builder *b, double x) {
@@ -128,15 +129,17 @@ static Value *counted(Builder *b, const Rounded *r) {
 }
 
 // Chunks of a loss count at one place.
-static void add(Counts *s, Builder *b, const char *name, Value *counts) {
+static void add(Counts *s, Builder *b, const char *name, Value *counts, int64_t of) {
     int i = 0;
     while (i < s->names.n && s->names.at[i] != name) i++;
     if (i < s->names.n) {
         s->counts.at[i] = hd_build1(b, OP_ADD, s->counts.at[i], counts, NULL, NULL);
+        s->of.at[i] += of;
         return;
     }
     hd_push(s->scratch, &s->names, name);
     hd_push(s->scratch, &s->counts, counts);
+    hd_push(s->scratch, &s->of, of);
 }
 
 static void walk(Counts *s, Func *f) {
@@ -146,7 +149,7 @@ static void walk(Counts *s, Func *f) {
         b.before = next;
         const Rounded r = rounded(&b, o);
         if (!r.role) continue;
-        add(s, &b, hd_internf(s->m->cx, "%s.%s", o->loc.path, r.role), counted(&b, &r));
+        add(s, &b, hd_internf(s->m->cx, "%s.%s", o->loc.path, r.role), counted(&b, &r), hd_type_count(r.y->type));
     }
 }
 
@@ -179,6 +182,7 @@ Change hd_pass_fp8_counts(Module *m, PassCx *cx) {
     in[ret->n_in] = joined(&b, s.counts.n, s.counts.at);
     Attrs as = hd_attrs_copy(m->cx, &ret->attrs);
     hd_set_words(m->cx, &as, A_COUNTED, s.names.n, s.names.at);
+    hd_set_ints(m->cx, &as, A_COUNTED_OF, s.of.n, s.of.at);
     hd_build(&b, OP_RETURN, ret->n_in + 1, in, &as, NULL);
     hd_erase(ret);
     hd_renumber(micro);

@@ -54,6 +54,16 @@ static void put_setting(const char *name, const char *value, int n, void *file) 
     fputs("]", f);
 }
 
+// Elements of a step in each value whose losses are counted.
+static void put_counted(FILE *f, const HdProgram *p) {
+    const HdStep *s = &p->train_step;
+    fputs(", \"fp8_elements\": {", f);
+    for (int i = 0; i < s->n_counted; i++)
+        fprintf(f, "%s\"%s\": %lld", i ? ", " : "", s->counted[i],
+                (long long)(s->counted_of[i] * p->micro * hd_readers(p)));
+    fputs("}", f);
+}
+
 void hd_log_header(FILE *f, const HdProgram *p, const Options *o, const LogStart *start) {
     fputs("{\"heddle\": ", f);
     hd_json_string(f, HEDDLE_VERSION);
@@ -76,6 +86,7 @@ void hd_log_header(FILE *f, const HdProgram *p, const Options *o, const LogStart
     if (*start->choices) put_text(f, "choices", start->choices);
     put_count(f, "device_memory", p->arena_bytes);
     put_count(f, "pinned_memory", p->pinned_bytes);
+    if (p->train_step.n_counted) put_counted(f, p);
     put_text(f, "data", start->data);
     put_count(f, "data_tokens", start->data_tokens);
     put_count(f, "steps", o->steps);

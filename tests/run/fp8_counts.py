@@ -78,7 +78,11 @@ class Bench:
         call(self.path("m"), f"--data={self.path('x.npy')}", f"--steps={STEPS}", f"--ranks={ranks}",
              f"--digest={self.path('d')}", f"--log={self.path('l')}", f"--tensorboard={self.path('e')}", **env)
         with open(self.path("d"), encoding="utf-8") as digest, open(self.path("l"), encoding="utf-8") as log:
-            return digest.read(), [line for line in map(json.loads, log) if "loss" in line]
+            text = digest.read()
+            lines = [json.loads(line) for line in log]
+        elements = lines[0].get("fp8_elements", {}).get("up.input")
+        self.check(elements == (BATCH * DIM if "schedule.fp8_counts" in sets else None), "elements", elements)
+        return text, [line for line in lines if "loss" in line]
 
 
 def counts(bench, sets, batch):
