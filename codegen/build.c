@@ -245,6 +245,16 @@ static bool build_aside(Ctx *cx, const Build *b, const char *options, const char
     return good;
 }
 
+static bool replaces_program(const char *path) { // or nothing that could be lost
+    struct stat st;
+    char head[4] = "";
+    FILE *f = stat(path, &st) || !S_ISREG(st.st_mode) || !st.st_size ? NULL : fopen(path, "rb");
+    if (!f) return true;
+    const bool program = fread(head, 1, sizeof head, f) == sizeof head && !memcmp(head, "\x7f" "ELF", sizeof head);
+    fclose(f);
+    return program;
+}
+
 static bool build(Ctx *cx, const Build *b, const char *options, const Out *c) {
     struct stat st;
     const char *slash = strrchr(b->output, '/');
@@ -253,6 +263,8 @@ static bool build(Ctx *cx, const Build *b, const char *options, const Out *c) {
         return cannot_write(cx, b->output, "it is a folder; give the name of a file with -o");
     if (access(folder, F_OK)) return cannot_write(cx, b->output, strerror(errno));
     if (!may_write(cx, b->output)) return false;
+    if (!replaces_program(b->output))
+        return cannot_write(cx, b->output, "it is there and is no program; give another name with -o, or remove it");
     if (b->save_temps) {
         const char *kept = hd_sprintf(cx->arena, "%s.c", b->output);
         if (!may_write(cx, kept)) return false;

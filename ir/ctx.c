@@ -109,11 +109,22 @@ bool hd_error(Ctx *cx, Span s, const char *fmt, ...) {
     return false;
 }
 
+static bool said(const Diags *d, Span s, const char *text) {
+    for (int k = 0; k < d->list.n; k++) {
+        const Diag *old = &d->list.at[k];
+        if (old->sev == SEV_WARNING && old->span.lo == s.lo && old->span.hi == s.hi && !strcmp(old->text, text))
+            return true;
+    }
+    return false;
+}
+
+// A warning about a place is given once, however many instances of a module have it.
 void hd_warning(Ctx *cx, Span s, const char *fmt, ...) {
     va_list ap;
     va_start(ap, fmt);
-    hd_diag_add(&cx->diags, SEV_WARNING, s, "%s", hd_vsprintf(cx->arena, fmt, ap));
+    const char *text = hd_vsprintf(cx->arena, fmt, ap);
     va_end(ap);
+    if (!s.hi || !said(&cx->diags, s, text)) hd_diag_add(&cx->diags, SEV_WARNING, s, "%s", text);
 }
 
 void hd_note(Ctx *cx, Span s, const char *fmt, ...) {

@@ -170,7 +170,8 @@ static const char *convolved(Rule *r, int i) {
     const Attr *start = hd_attr(&r->o->attrs, A_START);
     if (x->rank < 2) WRONG("conv1d needs [.., seq, dim], not %s", TEXT(x));
     if (taps->rank != 2 || taps->dim[0] < 1 || (!start && taps->dim[1] != hd_type_cols(x)))
-        WRONG("the taps of conv1d over %s are [k, %lld], not %s", TEXT(x), ll(hd_type_cols(x)), TEXT(taps));
+        WRONG("the taps of conv1d over %s are [k, %lld], not %s%s", TEXT(x), ll(hd_type_cols(x)), TEXT(taps),
+              taps->rank > 1 && taps->dim[0] == hd_type_cols(x) ? ", which has the columns first" : "");
     if (start && (start->i < 0 || start->i > hd_type_cols(x) - taps->dim[1]))
         WRONG("columns %lld to %lld of conv1d are not in %s", ll(start->i), ll(start->i + taps->dim[1]), TEXT(x));
     for (int k = i + 1; k < n; k++)

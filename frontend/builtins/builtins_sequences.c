@@ -60,6 +60,12 @@ Val hd_call_conv1d(Front *f, BoundArgs *a) {
     return tensor(hd_emit(f, a->span, OP_CONV1D, n, in, &attrs, NULL));
 }
 
+// exp(x), through casts and other shapes.
+static bool positive(const Value *v) {
+    while (v->def && hd_op_is(v->def, TRAIT_CARRIES)) v = v->def->in[0];
+    return v->def && v->def->kind == OP_EXP;
+}
+
 Val hd_call_ssd(Front *f, BoundArgs *a) {
     enum { CHUNK = 256 };
     Attrs attrs = {0};
@@ -69,6 +75,10 @@ Val hd_call_ssd(Front *f, BoundArgs *a) {
     int64_t chunk = given(a, 6) ? a->v[6].i : CHUNK;
     if (x->rank == 4 && chunk > x->dim[1]) chunk = x->dim[1]; // all positions are in one
     hd_set_int(f->cx, &attrs, A_CHUNK, chunk);
+    if (positive(a->v[2].tensor))
+        hd_warning(f->cx, hd_front_site(f, a->span),
+                   "ssd: a is the result of exp, which is positive, so that the state grows from position to position; "
+                   "Mamba-2 has a = -exp(...)");
     for (int i = 0; i < 6; i++)
         if (given(a, i)) in[n++] = a->v[i].tensor;
     if (given(a, 7)) {

@@ -313,12 +313,19 @@ static Instance *make_member(Front *f, Instance *parent, const Node *use, const 
     return ok ? i : NULL;
 }
 
+static bool repeat_count(Front *f, Instance *parent, const Node *count, int64_t *n) {
+    if (!hd_lower_int(f, parent, count, "a repeat count", n)) return false;
+    const bool of_list = *n == 0 && count->kind == N_CALL && count->n == 1; // size(list)
+    return (*n >= 1 && *n <= MAX_INSTANCES) ||
+           hd_front_error(f, count->span, "a repeat count must be 1 to %d, not %lld%s", MAX_INSTANCES, (long long)*n,
+                          of_list ? hd_sprintf(f->arena, ": '%s' is empty", hd_front_text(f, count->kids[0]->span))
+                                  : "");
+}
+
 static bool make_repeat(Front *f, Instance *parent, Member *m) {
     const Node *use = m->decl;
     int64_t n;
-    if (!hd_lower_int(f, parent, use->a, "a repeat count", &n)) return false;
-    if (n < 1 || n > MAX_INSTANCES)
-        return hd_front_error(f, use->a->span, "a repeat count must be 1 to %d, not %lld", MAX_INSTANCES, (long long)n);
+    if (!repeat_count(f, parent, use->a, &n)) return false;
     if (use->c && hd_bindings_find(&parent->args, use->c->name))
         return hd_front_error(f, use->c->span, "the index '%s' has the name of an argument of %s: take another name",
                               use->c->name, parent->decl->name);

@@ -9,40 +9,6 @@ static const Val bad = {0};
 
 // --- names
 
-static void add_names(Front *f, Names *to, const Names *from) {
-    for (int k = 0; k < from->n; k++) hd_push(f->scratch, to, from->at[k]);
-}
-
-static void visible_names(Front *f, const Instance *scope, Names *names) {
-    if (f->frame) add_names(f, names, &f->frame->locals.names.list);
-    if (f->frame && scope) add_names(f, names, &scope->member_names.list);
-    for (const Instance *i = scope; i; i = i->lexical) {
-        add_names(f, names, &i->args.names.list);
-        for (int k = 0; f->frame && i != scope && k < i->members.n; k++)
-            if (i->members.at[k].decl->kind == N_FN) hd_push(f->scratch, names, i->members.at[k].name);
-    }
-    for (int k = 0; f->frame && k < f->user->n; k++)
-        if (f->user->kids[k]->kind == N_FN) hd_push(f->scratch, names, f->user->kids[k]->name);
-    add_names(f, names, &f->constants.names.list);
-    hd_push(f->scratch, names, "batch");
-    hd_builtin_names(f, names);
-}
-
-static Val unknown(Front *f, const Instance *scope, const Node *n) {
-    if (hd_builtin_exists(n->name)) return hd_front_bad(f, n->span, "'%s' is a function: call it", n->name);
-    if (hd_find_item(f, N_LET, n->name))
-        return hd_front_bad(f, n->span, "constant '%s' is declared after this: a constant uses those before it",
-                            n->name);
-    if (!f->frame && scope && hd_find_member(scope, n->name))
-        return hd_front_bad(f, n->span, "'%s' is not a number known here: only arguments are", n->name);
-    Names names = {0};
-    ArenaMark mark = hd_arena_mark(f->scratch);
-    visible_names(f, scope, &names);
-    hd_front_error(f, n->span, "unknown name '%s'%s", n->name, hd_suggest_value(f, n->name, &names));
-    hd_arena_rewind(f->scratch, mark);
-    return bad;
-}
-
 static Val member_value(Front *f, Member *m, Span use) {
     if (m->decl->kind == N_MODULE)
         return hd_front_bad(f, use, "'%s' is a module, not an instance of one: write 'x = %s(...);' among the members",
@@ -110,13 +76,16 @@ static Val eval_dot(Front *f, Instance *scope, const Node *n) {
     }
     if (of.kind != VAL_INSTANCE)
         return hd_front_bad(f, n->span, "'.%s' of %s: only modules have members%s", n->name, hd_val_text(f, of),
-                            of.kind == VAL_TENSOR ? hd_suggest_method(f, n->name) : "");
+                            of.kind == VAL_TENSOR || of.kind == VAL_TEXT || of.kind == VAL_LIST
+                                ? hd_suggest_method(f, n->name)
+                                : "");
     Member *m = hd_find_member(of.instance, n->name);
     if (m) return member_value(f, m, n->span);
+    const char *other = hd_other_branch(f, of.instance, n->name);
     Names names = {0};
     for (int k = 0; k < of.instance->members.n; k++) hd_push(f->arena, &names, of.instance->members.at[k].name);
     return hd_front_bad(f, n->span, "module %s has no '%s'%s (it has: %s)", of.instance->decl->name, n->name,
-                        hd_suggest(f, n->name, &names), hd_list_names(f, &names));
+                        *other ? other : hd_suggest(f, n->name, &names), hd_list_names(f, &names));
 }
 
 // --- functions
@@ -181,7 +150,8 @@ static Val invoke(Front *f, Instance *scope, const Node *fn, Span call, const Va
 static const Node *forward_of(Front *f, const Instance *i, Span call) {
     const Member *m = hd_find_member(i, hd_intern(f->cx, "forward"));
     if (m && m->decl->kind == N_FN) return m->decl;
-    hd_front_error(f, call, "module %s cannot be called: it has no function 'forward'", i->decl->name);
+    hd_front_error(f, call, "module %s cannot be called: it has no function 'forward'%s", i->decl->name,
+                   hd_other_branch(f, i, "forward"));
     return NULL;
 }
 
@@ -247,7 +217,8 @@ static Val call_value(Front *f, Instance *scope, const Node *call, Val callee) {
     case VAL_INSTANCE: fn = forward_of(f, target, call->span); break;
     case VAL_FN: break;
     default:
-        return hd_front_bad(f, call->span, "%s is not a function", hd_val_text(f, callee));
+        return hd_front_bad(f, call->span, "%s is not a function%s", hd_val_text(f, callee),
+                            hd_hidden_builtin(f, scope, call->a));
     }
     if (!fn) return bad;
     const char *what = target ? hd_sprintf(f->scratch, "%s.%s", target->decl->name, fn->name) : fn->name;
@@ -266,7 +237,7 @@ static Val eval_call_in(Front *f, Instance *scope, const Node *n) {
     if (find_name(f, scope, n->a, &callee)) return call_value(f, scope, n, callee);
     if (f->updated && !strcmp(n->a->name, "total")) return hd_lower_total(f, scope, n);
     if (hd_builtin_exists(n->a->name)) return hd_builtin_call(f, scope, n->a->name, n);
-    return unknown(f, scope, n->a);
+    return hd_unknown(f, scope, n->a);
 }
 
 // Memory that a call needs while it runs is freed with it; what it returns stays.
@@ -342,7 +313,7 @@ static Val eval(Front *f, Instance *scope, const Node *n) {
     case N_FACTOR:
         hd_front_error(f, n->span, "'%s' is a factor, which only lr of a group can be", hd_front_text(f, n->span));
         return bad;
-    case N_NAME: return find_name(f, scope, n, &v) ? v : unknown(f, scope, n);
+    case N_NAME: return find_name(f, scope, n, &v) ? v : hd_unknown(f, scope, n);
     case N_LIST: return eval_list(f, scope, n->n, n->kids);
     case N_BINARY: return eval_binary(f, scope, n);
     case N_UNARY: return eval_unary(f, scope, n);

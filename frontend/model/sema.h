@@ -179,6 +179,11 @@ bool hd_bind(Front *f, Span call, const char *what, int n, const Formal *formals
 bool hd_bind_declared(Front *f, Span call, const char *what, const Node *formals, int n_args, Node *const *args,
                       const Node **slots);
 
+// --- unknown.c
+Val hd_unknown(Front *f, const Instance *scope, const Node *n); // a name that nothing has: an error
+const char *hd_other_branch(Front *f, const Instance *i, const char *name); // that the instance did not take; ""
+const char *hd_hidden_builtin(Front *f, const Instance *scope, const Node *callee); // by a value; "": it is no builtin
+
 // --- suggest.c
 // Where a value stands in another argument's place: "; the order of arguments is fn(a, b)".
 const char *hd_order_hint(Front *f, const char *fn, int n, const Formal *formals);

@@ -103,6 +103,7 @@ static const struct { const char *word, *hint; } known_words[] = {
     {"argmax", "the second result of top_k(x, 1)"},
     {"stack", "write concat, of reshape(x, [sizes])"},
     {"len", "write size(x)"},
+    {"length", "write size(x)"},
     {"print", "a result of the loss is logged: 'return loss, name = value;'"},
     {"tril", "write causal = true of attention or softmax"},
     {"triu", "write causal = true of attention or softmax"},
@@ -111,6 +112,21 @@ static const struct { const char *word, *hint; } known_words[] = {
     {"logical_not", "write sub(1, a), of a tensor of 0 and 1"},
     {"math", "functions are called by their names alone"},
     {"np", "functions are called by their names alone"},
+    {"mamba_chunk_scan_combined", "it is called 'ssd'"},
+    {"mamba_chunk_scan", "it is called 'ssd'"},
+    {"ssm_scan", "it is called 'ssd'"},
+    {"ssm", "it is called 'ssd'"},
+    {"selective_scan", "ssd(x, dt, a, b, c, d) is the scan of Mamba-2, with one rate a for each head"},
+    {"selective_scan_fn", "ssd(x, dt, a, b, c, d) is the scan of Mamba-2, with one rate a for each head"},
+    {"associative_scan", "cumsum and ssd are the scans that there are"},
+    {"causal_conv1d", "it is called 'conv1d'"},
+    {"causal_conv1d_fn", "it is called 'conv1d'"},
+    {"Mamba", "write it with conv1d and ssd in a function: the reference of the language has the text"},
+    {"Mamba2", "write it with conv1d and ssd in a function: the reference of the language has the text"},
+    {"RMSNormGated", "write norm(y * silu(z)), with norm = RMSNorm(dim)"},
+    {"MoE", "write it with top_k, dispatch, grouped and combine: the reference of the language has the text"},
+    {"TransformerEncoderLayer", "declare a module with attention and linear layers"},
+    {"segsum", "ssd(...) has the sums of segments in it"},
 };
 
 // Arguments by PyTorch's names, with ours of the functions that have one of that name.
@@ -119,6 +135,28 @@ static const struct { const char *word, *ours; } known_arguments[] = {
     {"ignore_index", "ignore"}, {"weight", "weights"},   {"is_causal", "causal"},     {"num_heads", "heads"},
     {"dropout_p", "dropout"}, {"in_features", "in"},     {"out_features", "out"},     {"num_embeddings", "n"},
     {"embedding_dim", "dim"}, {"num_classes", "n"},      {"normalized_shape", "dim"}, {"dims", "perm"},
+    {"chunk_size", "chunk"},  {"seq_idx", "documents"},  {"weight", "taps"},          {"kernel", "taps"},
+    {"n_heads", "heads"},     {"num_kv_heads", "kv_heads"}, {"n_kv_heads", "kv_heads"}, {"base", "theta"},
+};
+
+// Arguments that other programs have and a function with an argument `beside` has in another form.
+static const struct { const char *word, *beside, *hint; } other_arguments[] = {
+    {"dt_bias", "dt", "add it to dt"},
+    {"dt_softplus", "dt", "dt is what the states decay by: write softplus(dt) yourself, as log(1 + exp(x))"},
+    {"dt_limit", "dt", "write max(min(dt, high), low)"},
+    {"z", "dt", "write y * silu(z), of the result"},
+    {"initial_states", "dt", "the state begins at 0"},
+    {"return_final_states", "dt", "the last state is no result"},
+    {"activation", "silu", "write silu = true, or call another function on the result"},
+    {"kernel_size", "taps", "taps is [k, dim]"},
+    {"padding", "taps", "there are zeros before the first position, and nothing behind the last"},
+    {"stride", "taps", "there is a result for each position"},
+    {"groups", "taps", "each column has taps of its own"},
+    {"attn_mask", "causal", "there are causal, window and documents; another mask is written out with softmax"},
+    {"mask", "causal", "there are causal, window and documents; another mask is written out with softmax"},
+    {"alibi_slopes", "causal", "write attention out: a bias that is added before softmax"},
+    {"label_smoothing", "ignore", "add p * (logsumexp(x) - mean(x, -1)) and take (1 - p) of the loss"},
+    {"reduction", "ignore", "the result is a mean over the rows that count"},
 };
 
 // Settings by the names that other programs have for them.
@@ -196,6 +234,10 @@ const char *hd_suggest_argument(Front *f, const char *wrong, const Names *names)
         for (int i = 0; i < names->n && !strcmp(wrong, known_arguments[k].word); i++)
             if (!strcmp(names->at[i], known_arguments[k].ours))
                 return hd_sprintf(f->arena, "; it is called '%s'", names->at[i]);
+    for (size_t k = 0; k < sizeof other_arguments / sizeof *other_arguments; k++)
+        for (int i = 0; i < names->n && !strcmp(wrong, other_arguments[k].word); i++)
+            if (!strcmp(names->at[i], other_arguments[k].beside))
+                return hd_sprintf(f->arena, "; %s", other_arguments[k].hint);
     return hd_suggest(f, wrong, names);
 }
 

@@ -36,7 +36,13 @@ typedef struct { // the value of one row
 
 typedef struct Settings { Setting at[N_ROWS], defaults[N_ROWS]; } Settings;
 
+const SettingRow *hd_setting_row(AttrId a);
 Setting *hd_setting(Settings *set, AttrId a);
+
+// --- values.c
+// The values of one row, as written. `more`: added to those of a list.
+bool hd_setting_value(Front *f, Settings *set, const SettingRow *row, Setting *s, const Node *values, Span at,
+                      int layer, bool more);
 bool hd_setting_read(Front *f, Settings *set, AttrId attr, const Node *n, int layer); // one number or word
 bool hd_setting_wrong(Front *f, const SettingRow *row, const Node *n, const char *needed); // an error; false
 bool hd_setting_in_words(const char *word, const char *words);

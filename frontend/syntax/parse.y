@@ -12,6 +12,7 @@
 
 %code requires {
 #include "frontend/syntax/parser.h"
+#include <ctype.h>
 }
 %code provides {
 int hd_yylex(HD_YYSTYPE *value, HD_YYLTYPE *span, Parser *p);
@@ -76,6 +77,8 @@ static Node *unary(Parser *p, Span s, Operator op, Node *a) {
 // `repeat(n)` or, with an index that the arguments of the instances may use, `repeat(i < n)`.
 static Node *repeat(Parser *p, Span s, Node *count, Node *as, Node *arguments) {
     const bool indexed = count->kind == N_BINARY && count->op == BIN_LT && count->a->kind == N_NAME;
+    if (count->kind == N_BINARY && count->op == BIN_LE)
+        hd_parse_error(p, count->span, "an index is less than the count, as in 'repeat(i < n)': it begins at 0");
     return make(p, N_MEMBER, s, NULL, indexed ? count->b : count, as, indexed ? count->a : NULL, arguments);
 }
 
@@ -344,12 +347,46 @@ static int expected_names(const yypcontext_t *at, const char **names) {
     return kept;
 }
 
+// Words of other languages that begin a declaration or a statement, seen when what follows is no part of ours.
+static const char *other_word(const char *text, size_t n) {
+    static const char *const words[][2] = {
+        {"elif", "; write 'else if'"},
+        {"elsif", "; write 'else if'"},
+        {"elseif", "; write 'else if'"},
+        {"match", "; write 'if ... { } else if ... { }'"},
+        {"switch", "; write 'if ... { } else if ... { }'"},
+        {"case", "; write 'if ... { } else if ... { }'"},
+        {"for", "; a loop over modules is 'name = repeat(i < n) Module(i);' among the members"},
+        {"while", "; there are no loops: 'name = repeat(i < n) Module(i);' repeats modules"},
+        {"def", "; a function is 'fn name(x) { ... }'"},
+        {"func", "; a function is 'fn name(x) { ... }'"},
+        {"function", "; a function is 'fn name(x) { ... }'"},
+        {"class", "; a module is 'module Name(arguments) { ... }'"},
+        {"const", "; a constant is 'let name = value;', at the top of a file"},
+        {"var", "; a value is named once: 'let name = value;'"},
+        {"from", "; another file is 'import \"file.hd\";'"}};
+    for (size_t k = 0; k < sizeof words / sizeof *words; k++)
+        if (strlen(words[k][0]) == n && !strncmp(words[k][0], text, n)) return words[k][1];
+    return "";
+}
+
+// The word before a place, of `n` letters; 0: there is none.
+static const char *word_before(const char *text, const char *at, size_t *n) {
+    while (at > text && at[-1] == ' ') at--;
+    const char *end = at;
+    while (at > text && (isalnum((unsigned char)at[-1]) || at[-1] == '_')) at--;
+    *n = (size_t)(end - at);
+    return at;
+}
+
 // Words of Python that stand where something else may; `next`: the text behind the word, `statement`: whether one of a
 // function may begin there.
 static const char *python_word(const char *text, size_t n, const char *next, bool statement) {
     static const char *const words[][2] = {
         {"and", "; write '&&'"},
         {"or", "; write '||'"},
+        {"not", "; write '!'"},
+        {"in", "; of a list: 'repeat(i < size(list)) Module(list[i])'; to compare: == and !="},
         {"if", "; write 'condition ? a : b'"},
         {"for", "; a loop over modules is 'name = repeat(n) Module;' among the members"},
         {"print", "; a result of the loss is logged: 'return loss, name = value;'"}};
@@ -381,6 +418,8 @@ static int yyreport_syntax_error(const yypcontext_t *at, Parser *p) {
     int n = expected_names(at, names);
     Out text = hd_out(p->arena);
     Span s = *yypcontext_location(at);
+    const bool closes = !strcmp(yysymbol_name(got), "'}'") && expects(n, names, "'model'");
+    if (p->errors && (got == YYSYMBOL_ELSE || closes)) return 0; // what it belongs to was left out after an error
     if (got == YYSYMBOL_YYEOF || s.hi == s.lo) hd_puts(&text, "unexpected end of the text");
     else hd_printf(&text, "unexpected '%.*s'", s.hi - s.lo < 40 ? (int)(s.hi - s.lo) : 40, p->text + (s.lo - p->base));
     for (int i = 0; i < n && n <= MAX_SHOWN; i++)
@@ -397,6 +436,13 @@ static int yyreport_syntax_error(const yypcontext_t *at, Parser *p) {
     const bool slices = (*word == ':' && word > p->text && word[-1] == '[') ||
                         (*word == ',' && expects(n, names, "']'") && !expects(n, names, "','"));
     if (slices) hint = "; a part of a tensor is slice(x, axis, start, size)";
+    if (*word == '=' && expects(n, names, "an operator") && !expects(n, names, "'='"))
+        hint = "; values are compared by ==";
+    if (*word == '[' && expects(n, names, "'repeat'")) hint = "; several modules are 'name = repeat(i < n) Module(i);'";
+    size_t before;
+    const char *begins = word_before(p->text, word, &before);
+    if (!*hint) hint = other_word(word, s.hi - s.lo);
+    if (!*hint) hint = other_word(begins, before);
     hd_parse_error(p, s, "%s%s", text.text, hint);
     return 0;
 }

@@ -197,9 +197,26 @@ int hd_args_read(const Tool *t, Arena *a, int argc, char **argv, void *into) {
     return status == -1 ? keep_inputs(t, into) : status;
 }
 
+// A model that is there may have been written by hand: nothing but itself replaces it.
+static bool replaces_model(const char *path, const Out *text) {
+    const size_t n = strlen(path);
+    size_t len = 0;
+    if (n < 4 || strcmp(path + n - 3, ".hd") != 0 || access(path, F_OK)) return false;
+    Arena *a = hd_arena_new();
+    const char *old = hd_read_file(a, path, &len);
+    const bool other = old && len && (len != text->n || memcmp(old, text->text, len) != 0);
+    hd_arena_free(a);
+    return other;
+}
+
 bool hd_args_write(const char *path, const Out *text) {
     const bool to_file = path && strcmp(path, "-") != 0;
     int error = 0;
+    if (to_file && replaces_model(path, text)) {
+        hd_say(stderr, "error: cannot write '%s': it is there and holds another text; give another name with -o, or "
+                       "remove it\n", path);
+        return false;
+    }
     if (to_file)
         error = hd_write_file(path, text->text, text->n);
     else if (fwrite(text->text, 1, text->n, stdout) != text->n || fflush(stdout))

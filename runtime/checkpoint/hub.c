@@ -114,6 +114,21 @@ bool hd_hub_weights(const char *dir, char *path, size_t size) {
     return snprintf(path, size, "%s/model.safetensors", dir) < (int)size || hd_fail("%s: the path is too long", dir);
 }
 
+// A folder in which there is a model may be that of an earlier export alone, whose config.json begins as the program's.
+static bool replaces_own(const HdProgram *p, const char *dir) {
+    char path[PATH];
+    static const char mark[] = ", \"torch_dtype\": ";
+    size_t n = 0;
+    const size_t own = strlen(p->hub_config) - 1; // without the end of the object
+    if (snprintf(path, PATH, "%s/config.json", dir) >= PATH || access(path, F_OK)) return true;
+    char *text = read_text(path, &n);
+    const bool same = text && n > own && !memcmp(text, p->hub_config, own) &&
+                      !strncmp(text + own, mark, n - own < strlen(mark) ? n - own : strlen(mark));
+    free(text);
+    return same || hd_fail("--export=%s: the folder holds a model with another config.json, which would be destroyed; "
+                           "give another folder", dir);
+}
+
 bool hd_hub_prepare(const HdProgram *p, const char *dir, const char *init) {
     struct stat a, b;
     char path[PATH];
@@ -126,7 +141,7 @@ bool hd_hub_prepare(const HdProgram *p, const char *dir, const char *init) {
     if (init && beside(init, ".", path) && !stat(path, &a) && !stat(dir, &b) && a.st_dev == b.st_dev &&
         a.st_ino == b.st_ino)
         return hd_fail("--init and --export are one folder, %s: writing one would destroy the other", dir);
-    return true;
+    return replaces_own(p, dir);
 }
 
 static bool copy_file(const char *init, const char *dir, const char *name) { // where it is there

@@ -79,6 +79,51 @@ static bool named_right(const OutputPath *w) {
     return true;
 }
 
+static bool begins(const char *head, const char *with) { return !strncmp(head, with, strlen(with)); }
+
+static bool is_digest(const char *head) { // STEP LOSS NORM, in hexadecimal, or param NAME HASH
+    const size_t step = strspn(head, "0123456789");
+    const char *loss = head + step + strspn(head + step, " -");
+    return begins(head, "param ") || (step && (begins(loss, "0x") || begins(loss, "nan ") || begins(loss, "inf ")));
+}
+
+// Whether a file that begins with `head` is what the option writes: an older one may be replaced, and nothing else.
+static bool is_ours(const char *option, const unsigned char *bytes) {
+    const char *head = (const char *)bytes;
+    if (!strcmp(option, "log")) return begins(head, "{\"heddle\": ") || begins(head, "{\"step\": ");
+    if (!strcmp(option, "digest")) return is_digest(head);
+    if (!strcmp(option, "profile")) return begins(head, "{\"displayTimeUnit\": ");
+    if (!strcmp(option, "timeline")) return begins(head, "<!DOCTYPE html>");
+    return begins(head, "\x93NUMPY") || (!bytes[7] && bytes[8] == '{'); // safetensors: the length of its header first
+}
+
+// A checkpoint says in the header of its safetensors file that it is one.
+static bool is_checkpoint(FILE *f, const unsigned char *head) {
+    enum { MOST = 1 << 28 };
+    size_t n = 0;
+    for (int i = 0; i < 8; i++) n |= (size_t)head[i] << 8 * i;
+    char *text = n < MOST ? malloc(n + 1) : NULL;
+    const size_t got = text && !fseek(f, 8, SEEK_SET) ? fread(text, 1, n, f) : 0;
+    if (text) text[got] = 0; // JSON has no NUL
+    const bool found = text && strstr(text, "\"heddle_checkpoint\"");
+    free(text);
+    return found;
+}
+
+static bool replaces_ours(const OutputPath *w) {
+    unsigned char head[33] = {0};
+    struct stat st;
+    FILE *f = stat(w->path, &st) || !S_ISREG(st.st_mode) || !st.st_size ? NULL : fopen(w->path, "rbe");
+    if (!f) return true; // nothing is lost
+    const bool read = fread(head, 1, sizeof head - 1, f) > 0, saved = head[8] == '{' && is_checkpoint(f, head);
+    fclose(f);
+    if (saved)
+        return hd_fail("--%s=%s is a checkpoint: writing it would destroy that; give another name", w->option, w->path);
+    return !read || is_ours(w->option, head) ||
+           hd_fail("--%s=%s: the file is there and holds something else than --%s writes; give another name, or remove "
+                   "it", w->option, w->path, w->option);
+}
+
 static bool apart(const OutputPath *w, const char *option, const char *path) {
     return !path || !same_file(w->path, path) ||
            hd_fail("--%s and --%s are one file, %s: writing one would destroy the other", option, w->option, w->path);
@@ -100,14 +145,23 @@ static bool apart_from_checkpoint(const OutputPath *w, const char *option, const
                    w->option, w->path, option, dir);
 }
 
-static bool check_writes(const Options *o, const FileList *data, const FileList *val) {
-    const OutputPath writes[] = {
+typedef struct { OutputPath at[7]; int n; } OutputPaths;
+
+static OutputPaths outputs(const Options *o) { // that are given
+    const OutputPath all[] = {
         {"log", o->log}, {"digest", o->digest}, {"export", o->as ? NULL : o->export_to},
         {"profile", o->profile}, {"timeline", o->timeline}, {"logits", o->logits},
         {"output", o->output}};
-    for (size_t i = 0; i < sizeof writes / sizeof *writes; i++) {
-        const OutputPath *w = &writes[i];
-        if (!w->path) continue;
+    OutputPaths given = {.n = 0};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (all[i].path) given.at[given.n++] = all[i];
+    return given;
+}
+
+static bool check_writes(const Options *o, const FileList *data, const FileList *val) {
+    const OutputPaths writes = outputs(o);
+    for (int i = 0; i < writes.n; i++) {
+        const OutputPath *w = &writes.at[i];
         if (!apart_from_data(w, "data", data) || !apart_from_data(w, "val", val) || !apart(w, "init", o->init))
             return false;
         if (same_file(w->path, "/proc/self/exe"))
@@ -115,8 +169,8 @@ static bool check_writes(const Options *o, const FileList *data, const FileList 
         if (!named_right(w) || !apart_from_checkpoint(w, "save", o->save) ||
             !apart_from_checkpoint(w, "resume", o->resume))
             return false;
-        for (size_t k = 0; k < i; k++)
-            if (!apart(w, writes[k].option, writes[k].path)) return false;
+        for (int k = 0; k < i; k++)
+            if (!apart(w, writes.at[k].option, writes.at[k].path)) return false;
         if (!writable(w)) return false;
     }
     return true;
@@ -141,5 +195,7 @@ bool hd_paths_check(const HdProgram *p, const Options *o) {
         hd_files_free(&data);
         hd_files_free(&val);
     }
+    const OutputPaths writes = outputs(o);
+    for (int i = 0; ok && i < writes.n; i++) ok = replaces_ours(&writes.at[i]);
     return ok && (!o->save || save_folder(o->save));
 }

@@ -3,46 +3,20 @@
 // same place. A failure between two such places, such as one of the device, is announced to the other ranks at the end
 // of hd_run_rank, which wakes them wherever they wait.
 #include "runtime/run/run.h"
-#include "runtime/data/feed.h"
+#include "runtime/run/rank.h"
 #include "runtime/run/identity.h"
-#include "runtime/log/log.h"
 #include "runtime/checkpoint/history.h"
-#include "runtime/checkpoint/hub.h"
 #include "runtime/checkpoint/pieces.h"
-#include "runtime/checkpoint/settings.h"
-#include "runtime/run/saving.h"
 #include "runtime/run/signals.h"
 #include "runtime/run/steps.h"
 #include "runtime/sample/call.h"
 #include "runtime/sample/logits.h"
-#include "runtime/sample/sample.h"
 #include "runtime/world/mesh.h"
 #include "runtime/text.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-typedef struct {
-    const HdProgram *p;
-    const HdBackend *b;
-    const Options *o;
-    HdWorld *w;
-    HdExec *x;
-    Feed data, val;
-    Log log;
-    Progress at;
-    double t0;
-    Saving saving;
-    Sample sample;
-    int stopped;         // the signal that ends the run, on whichever rank it arrived; 0: none
-    unsigned saves;      // checkpoints asked for by signals and written
-    bool save_now;       // every rank knows that one is asked for
-    struct { int64_t step; float loss, norm; } spoilt; // the first step whose loss or norm is not finite; step 0: none
-    bool agreed;         // every rank knows of the present failure
-    float *counts;       // of a step: what FP8 loses; NULL: the program does not count it
-    bool something_lost; // a save or another output failed, which was reported
-} Run;
 
 // --- what the ranks agree on
 
@@ -80,12 +54,10 @@ static bool fail_spoilt(Run *r) {
     return all_ok(r, !here);
 }
 
-static bool rank_0(const Run *r) { return r->w->rank == 0; }
-
 // Whether a checkpoint is due that no number of steps asks for: by a signal, or by rank 0's clock.
 static bool save_due(const Run *r) {
     const double every = (double)r->o->save_seconds;
-    return hd_signal_saves() != r->saves || (rank_0(r) && every > 0 && hd_now() - r->saving.last >= every);
+    return hd_signal_saves() != r->saves || (hd_run_rank_0(r) && every > 0 && hd_now() - r->saving.last >= every);
 }
 
 // all: whether every rank continues; a signal on any of them ends the run (`stopped`) or asks for a checkpoint
@@ -192,15 +164,10 @@ static bool read_val(Run *r, int64_t step, int64_t round) {
     return true;
 }
 
-static int64_t elements(const Run *r) { // of the data of the first input that has some
-    const Data *d = hd_feed_first(&r->data);
-    return d ? d->count : 0;
-}
-
 static bool progress(Run *r, int64_t step, Progress *at) { // all, where there is a history
     *at = r->at;
     at->step = step;
-    at->data_tokens = elements(r);
+    at->data_tokens = hd_run_elements(r);
     at->sequences += (step - r->at.step) * hd_step_sequences(r->p);
     at->scored = hd_history_kept(r->p);
     return !at->scored || all_ok(r, hd_history_read(r->x, at->history));
@@ -370,7 +337,7 @@ static bool leave_behind(Run *r, int64_t step) {
          told(r, all_ok(r, hd_call_write_run(r->x, r->w, &r->data, o->run, o->output)) && say_run(r))) &&
         told(r, hd_saving_go_on(&r->saving, true)) && // the best so far
         (!o->digest || told(r, all_ok(r, hd_state_hashes(r->x, r->log.digest)))) &&
-        (!o->export_to || told(r, all_ok(r, hd_run_export(r->x, o, rank_0(r))))) &&
+        (!o->export_to || told(r, all_ok(r, hd_run_export(r->x, o, hd_run_rank_0(r))))) &&
         (!o->profile || told(r, all_ok(r, r->b->write_profile(r->x, o->profile)))) &&
         (!o->timeline || told(r, all_ok(r, r->b->write_timeline(r->x, o->timeline))));
     if (r->stopped && step < o->steps)
@@ -396,107 +363,9 @@ static bool work(Run *r) {
     return hd_fail("%s", why);
 }
 
-static bool resume(Run *r) {
-    const HdResumeRules rules = {r->o->resume_with, r->o->weights && r->o->steps <= 0};
-    if (!hd_state_resume(r->x, r->o->resume, &rules, &r->at)) return false;
-    const bool trains = r->o->steps > r->at.step || !hd_sample_wanted(r->o); // else the seed is that of a text
-    const bool other_seed = r->o->seed_given && r->o->seed != r->at.seed && trains;
-    if (other_seed && !hd_setting_may_change(r->o->resume_with, "seed"))
-        return hd_fail("--seed=%lld: the checkpoint %s was made with seed %lld and continues with it; leave --seed "
-                       "out, or let it change with --resume-with=seed",
-                       (long long)r->o->seed, r->o->resume, (long long)r->at.seed);
-    if (other_seed && rank_0(r))
-        hd_say(stderr, "note: resumed with another setting, --seed: %lld -> %lld\n", (long long)r->at.seed,
-               (long long)r->o->seed);
-    if (other_seed) r->at.seed = r->o->seed;
-    if (rank_0(r) && r->o->steps > r->at.step && r->at.data_tokens && r->at.data_tokens != elements(r))
-        hd_say(stderr, "note: %s holds %lld tokens, the checkpoint's data %lld: continuing with other data\n",
-               hd_feed_first(&r->data)->name, (long long)elements(r), (long long)r->at.data_tokens);
-    if (rank_0(r) && r->at.sequences != r->at.step * hd_step_sequences(r->p))
-        hd_say(stderr, "note: the checkpoint has read %lld sequences in %lld steps, from now on a step reads %lld, the "
-                       "next one from sequence %lld on\n",
-               (long long)r->at.sequences, (long long)r->at.step, (long long)hd_step_sequences(r->p),
-               (long long)r->at.sequences + 1);
-    return true;
-}
-
-static bool weights(Run *r) { // by one of three ways
-    r->at.seed = r->o->seed;
-    if (r->o->resume) return resume(r);
-    const HdInitRules rules = {r->o->init_ignore, r->o->init_rename, r->o->init_missing != NULL, rank_0(r), r->at.seed};
-    return r->o->init ? hd_state_import(r->x, r->o->init, &rules) : hd_state_init(r->x, r->at.seed); // either sets all
-}
-
-// The random state follows from how far the run is: a checkpoint holds nothing of it.
-static bool start_random(Run *r) {
-    const int64_t next = r->at.sequences + hd_reader(r->p, r->w->rank) * r->p->batch;
-    const uint64_t at[] = {(uint64_t)r->at.seed, (uint64_t)next};
-    const int64_t offset = r->p->train_step.random;
-    uint32_t words[4];
-    for (int i = 0; i < 4; i++) words[i] = (uint32_t)(at[i / 2] >> i % 2 * 32);
-    return offset < 0 || r->b->write(r->x, offset, words, sizeof words);
-}
-
-static bool prepare(Run *r) { // before anything slow
-    const Options *o = r->o;
-    const HdProgram *p = r->p;
-    if (!hd_steps_check(p) || (rank_0(r) && !hd_paths_check(p, o))) return false;
-    if (rank_0(r) && ((o->as && !hd_hub_prepare(p, o->export_to, o->init)) || (o->init && !hd_hub_compare(p, o->init))))
-        return false;
-    if (!hd_saving_open(&r->saving, o, rank_0(r))) return false;
-    const HdInputs of_data = hd_options_inputs(p, o), of_loss = hd_inputs(p);
-    if (o->data.n && !hd_feed_open(&r->data, &of_data, "data", o->data, o->formats, p->micro)) return false;
-    if (o->val.n && !hd_feed_open(&r->val, &of_loss, "val", o->val, o->formats, 1)) return false;
-    if ((o->logits && !hd_logits_there(p, "logits")) || !hd_sample_open(&r->sample, p, o)) return false;
-    return hd_feed_same_kind(&r->data, &r->val);
-}
-
-// The files that each input reads, where its data is named; documents, where an index counts them.
-static void tell_data(Run *r) {
-    const Data *first = hd_feed_first(&r->data);
-    for (int i = 0; r->data.n > 1 && i < r->data.n; i++) {
-        const FeedSource *s = &r->data.at[i], *of = &r->data.at[s->of];
-        if (r->data.n == 2 && r->data.at[1].of == 0) break; // tokens and targets
-        hd_log_say(&r->log, "%s: %s%s", s->input->name, of->data.name, s->of == i ? "" : ", one element further on");
-    }
-    if (first && first->documents)
-        hd_log_say(&r->log, "%s: %lld tokens, %lld documents by the index", first->name, (long long)first->count,
-                   (long long)first->documents);
-}
-
-static void tell_start(Run *r) {
-    const HdProgram *p = r->p;
-    char ranks[HD_MESH_TEXT + 40] = "", mesh[HD_MESH_TEXT];
-    if (r->w->ranks > 1)
-        snprintf(ranks, sizeof ranks, "%d ranks (%s) of ", r->w->ranks, hd_mesh_say(p, " ", ", ", mesh, sizeof mesh));
-    hd_log_say(&r->log, "%s from %s on %s%s: %lld parameters in %d tensors, %.2f GiB planned%s, %lld %s a step",
-               p->model, p->source, ranks, r->b->device(r->x), (long long)hd_model_size(p), p->n_params,
-               (double)p->arena_bytes / 0x1p30, *ranks ? " a rank" : "", (long long)hd_step_tokens(p),
-               p->seq ? "tokens" : "rows");
-    tell_data(r);
-    if (r->at.step >= r->o->steps && r->o->resume && r->o->steps)
-        hd_log_say(&r->log, "the checkpoint is already at step %lld; --steps counts from the beginning of the run",
-                   (long long)r->at.step);
-}
-
-// With --profile or HEDDLE_VERBOSE=1: how long each part of the start took.
-static bool tells_phases(const Run *r) {
-    const char *verbose = getenv("HEDDLE_VERBOSE");
-    return r->o->profile || (verbose && *verbose && strcmp(verbose, "0"));
-}
-
-static void tell_phases(Run *r, double checked, double opened, double loaded) {
-    const char *where = r->o->resume || r->o->init ? "read from files"
-                        : r->b->draw               ? "made by the device"
-                                                   : "made by the host";
-    if (tells_phases(r))
-        hd_log_say(&r->log, "start: data and options %.2f s, device and kernels %.2f s, weights %.2f s (%s)",
-                   checked - r->t0, opened - checked, loaded - opened, where);
-}
-
 static bool go(Run *r) { // all
     const Options *o = r->o;
-    if (!all_ok(r, prepare(r)) || !all_ok(r, hd_identity_same(r->w, r->p, r->o))) return false;
+    if (!all_ok(r, hd_run_prepare(r)) || !all_ok(r, hd_identity_same(r->w, r->p, r->o))) return false;
     if (o->keep_best && !all_ok(r, r->w->share(r->w, &r->saving.keep.best, sizeof r->saving.keep.best))) return false;
     const bool profile = o->profile || o->timeline;
     const double checked = hd_now();
@@ -509,21 +378,23 @@ static bool go(Run *r) { // all
     r->saving.log = &r->log;
     const double opened = hd_now();
     if (r->x && !hd_identity_choices(r->w, r->x->choices)) return false;
-    if (!r->x || !all_ok(r, weights(r) && start_random(r) && (!tells_phases(r) || r->b->sync(r->x)))) return false;
+    if (!r->x || !all_ok(r, hd_run_weights(r) && hd_run_start_random(r) &&
+                            (!hd_run_tells_phases(r) || r->b->sync(r->x))))
+        return false;
     const double loaded = hd_now();
     if (o->check && !all_ok(r, hd_state_check(r->x, false))) return false;
     if (r->p->train_step.n_counted && !(r->counts = malloc(hd_counts_bytes(&r->p->train_step))))
         hd_fail("out of memory: no room for what FP8 loses in a step");
     if (!all_ok(r, !r->p->train_step.n_counted || r->counts)) return false;
     const Data *data = hd_feed_first(&r->data);
-    const LogStart start = {&r->at, r->b->peak_flops(r->x), r->b->device(r->x), data ? data->name : NULL, elements(r),
-                            r->x->choices};
-    if (!all_ok(r, hd_log_open(&r->log, r->p, o, rank_0(r), &start))) return false;
-    tell_start(r);
+    const LogStart start = {&r->at, r->b->peak_flops(r->x), r->b->device(r->x), data ? data->name : NULL,
+                            hd_run_elements(r), r->x->choices};
+    if (!all_ok(r, hd_log_open(&r->log, r->p, o, hd_run_rank_0(r), &start))) return false;
+    hd_run_tell_start(r);
     if (o->choices)
         hd_log_say(&r->log, "algorithms of libraries: choices %s, %s %s", r->x->choices,
                    chosen ? "written to" : "read from", o->choices);
-    tell_phases(r, checked, opened, loaded);
+    hd_run_tell_phases(r, checked, opened, loaded);
     return hd_saving_prepare(&r->saving) && work(r);
 }
 

@@ -294,6 +294,25 @@ def case_init_refused():
     check(read("y.safetensors") == read("w.safetensors"), "a further tensor changes the weights")
 
 
+def case_outputs_replace_theirs():
+    """An output replaces an older one of its kind, and no other file."""
+    text_file()
+    names = {"log": "own.jsonl", "digest": "own.digest", "profile": "own.json", "timeline": "own.html",
+             "export": "own.safetensors"}
+    every = [f"--{option}={name}" for option, name in names.items()]
+    good("--data=data.txt", "--steps=1", *every)
+    good("--data=data.txt", "--steps=1", *every)
+    for option in names:
+        for notes in ("1 apple\n", "{}", "<html>", "param"):
+            with open("notes", "w") as f:
+                f.write(notes)
+            bad(1, f"--{option}=notes: the file is there and holds something else than --{option} writes",
+                "give another name", args=["--data=data.txt", "--steps=1", f"--{option}=notes"])
+            check(open("notes").read() == notes, f"--{option} changed", repr(open("notes").read()))
+    open("notes", "w").close()
+    good("--data=data.txt", "--steps=1", "--digest=notes")  # nothing is lost
+
+
 def case_check():
     text_file()
     good("--steps=0", "--export=w.safetensors")

@@ -122,6 +122,8 @@ def folder_of(config, name="there"):
 
 
 def written(config, name="there"):
+    if os.path.exists(f"{name}.hd"):
+        os.remove(f"{name}.hd")
     r = heddlec(f"--from-hf={folder_of(config, name)}", "-o", f"{name}.hd")
     check(r.returncode == 0 and not r.stderr, name, r.stderr)
     return f"{name}.hd"
@@ -363,6 +365,14 @@ def case_export_as_hf():
     folder_of("{")
     says(run(program, "--steps=0", "--init=there", "--export=x", status=1), "there/config.json is not JSON")
     says(run(program, "--steps=0", "--init=back", "--export=back", "--as=hf", status=1), "are one folder, back")
+    os.mkdir("other")
+    own = open("back/config.json").read()
+    for text in ('{"mine": 1}', own.replace(', "torch', ', "mine": 1, "torch')):  # of another model
+        write("other/config.json", text)
+        says(run(program, "--steps=0", "--export=other", "--as=hf", status=1), "a model with another config.json")
+        check(open("other/config.json").read() == text, "config.json is replaced")
+    write("other/config.json", own)
+    run(program, "--steps=0", "--export=other", "--as=hf")  # of an earlier export
     write("file", "")
     says(run(program, "--steps=0", "--export=file", "--as=hf", status=1),
          "--export=file is no folder, and --as=hf writes one")
