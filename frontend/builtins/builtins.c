@@ -245,6 +245,9 @@ static Val call_dropout(Front *f, BoundArgs *a) {
 static Val call_cross_entropy(Front *f, BoundArgs *a) {
     enum { EXACT = 1 << 24 }; // integers up to it are compared as f32
     Attrs attrs = {0};
+    if (a->v[0].tensor->def && a->v[0].tensor->def->kind == OP_SOFTMAX)
+        hd_warning(f->cx, hd_front_site(f, a->span), "cross_entropy takes logits and computes their softmax, and these "
+                                                     "are the result of one: the loss is of a softmax of shares");
     if (!given(a, 2) && !given(a, 3)) return emit(f, a, OP_CROSS_ENTROPY, 2, NULL);
     if (given(a, 2) && llabs(a->v[2].i) > EXACT)
         return hd_front_bad(f, a->nodes[2]->span, "cross_entropy: ignore is from -%d to %d, not %lld", EXACT, EXACT,
@@ -389,9 +392,13 @@ static bool eval_arg(Front *f, Instance *scope, const char *fn, int n_formals, c
     *v = hd_lower_expr(f, scope, n);
     if (v->kind == VAL_BAD) return false;
     if (hd_has_kind(kinds[i].kind, *v)) return true;
-    if (v->inexact)
-        return hd_front_error(f, n->span, "argument '%s' of %s must be an integer: %lld does not divide %lld",
-                              formals[i].name, fn, (long long)v->den, (long long)v->num);
+    for (int k = 0; k < (v->kind == VAL_LIST ? v->n : 1); k++) {
+        const Val *of = v->kind == VAL_LIST ? &v->list[k] : v;
+        if (of->inexact)
+            return hd_front_error(f, n->span, "argument '%s' of %s must be %s: %lld does not divide %lld",
+                                  formals[i].name, fn, of == v ? "an integer" : "integers", (long long)of->den,
+                                  (long long)of->num);
+    }
     bool elsewhere = false;
     for (int k = 0; k < n_formals; k++)
         elsewhere |= !formals[k].optional && kinds[k].kind != kinds[i].kind && hd_has_kind(kinds[k].kind, *v);

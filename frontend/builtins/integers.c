@@ -77,7 +77,8 @@ static bool operand(Front *f, Span s, const char *what, bool condition, Val v, V
 static bool too_large(Front *f, Span s, const char *what, Range r) {
     if (r.lo <= whole.lo || r.hi >= whole.hi)
         return hd_front_error(f, s, "%s: nothing bounds a whole number that it takes, such as one of the data; i32 is "
-                                    "computed with up to 2^24, and any may be compared with a smaller one", what);
+                                    "computed with up to 2^24, and any may be compared with a smaller one; float(x) "
+                                    "computes in f32", what);
     return hd_front_error(f, s, "%s: whole numbers from %.0f to %.0f; i32 is computed with up to 2^24", what, r.lo,
                           r.hi);
 }

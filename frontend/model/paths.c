@@ -15,6 +15,15 @@ static const char *as_member(Front *f, const char *name) {
     return NULL;
 }
 
+// Of a unit: the module of which a member of the model is an instance.
+static const char *of_member(Front *f, const char *name) {
+    const Member *m = hd_find_member(f->instances.at[0], hd_intern(f->cx, name));
+    const Instance *i = !m ? NULL : m->value.kind == VAL_INSTANCE ? m->value.instance
+                                : m->value.kind == VAL_REPEAT     ? m->value.repeat[0]
+                                                                  : NULL;
+    return i ? hd_sprintf(f->arena, "; '%s' is an instance of '%s': name that", name, i->decl->name) : NULL;
+}
+
 static bool find_instances(Front *f, Span s, const char *type, bool place, Instances *found) {
     const int number = hd_ptr_get(&f->type_numbers, type);
     if (number >= 0) {
@@ -24,7 +33,11 @@ static bool find_instances(Front *f, Span s, const char *type, bool place, Insta
     }
     Names names = {0};
     names_of_types(f, &names);
-    const char *member = place ? as_member(f, type) : NULL;
+    const char *member = place ? as_member(f, type) : of_member(f, type);
+    const char *word = place && !member ? hd_suggest_choice(type, "none") : NULL;
+    if (word) member = hd_sprintf(f->arena, "; it is called '%s'", word);
+    if (!member && place && (!strcmp(type, "full") || !strcmp(type, "all")))
+        member = "; a list names modules, such as the one that the model repeats";
     return hd_front_error(f, s, "no module '%s' in this model%s (it has: %s)", type,
                           member ? member : hd_suggest(f, type, &names), hd_list_names(f, &names));
 }

@@ -191,7 +191,9 @@ const char *hd_suggest(Front *f, const char *wrong, const Names *names); // "; d
 const char *hd_suggest_value(Front *f, const char *wrong, const Names *names); // of an expression
 const char *hd_suggest_argument(Front *f, const char *wrong, const Names *names);
 const char *hd_suggest_setting(Front *f, const char *path); // by a name of another program; NULL: it is none
-const char *hd_suggest_choice(const char *word); // the value of a setting that another program calls so; NULL: none
+bool hd_in_words(const char *word, const char *words); // separated by spaces
+// One of `choices` that another program calls so; NULL: none.
+const char *hd_suggest_choice(const char *word, const char *choices);
 const char *hd_suggest_method(Front *f, const char *name); // x.name of a tensor: as a function of x
 const char *hd_setting_called(const char *end);
 const char *hd_list_names(Front *f, const Names *names);                 // "a, b, c"

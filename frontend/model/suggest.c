@@ -137,6 +137,8 @@ static const struct { const char *word, *ours; } known_arguments[] = {
     {"embedding_dim", "dim"}, {"num_classes", "n"},      {"normalized_shape", "dim"}, {"dims", "perm"},
     {"chunk_size", "chunk"},  {"seq_idx", "documents"},  {"weight", "taps"},          {"kernel", "taps"},
     {"n_heads", "heads"},     {"num_kv_heads", "kv_heads"}, {"n_kv_heads", "kv_heads"}, {"base", "theta"},
+    {"min_lr", "floor"},      {"eta_min", "floor"},      {"warmup_steps", "warmup"},  {"warmup_iters", "warmup"},
+    {"total_steps", "total"}, {"max_steps", "total"},    {"T_max", "total"},          {"lr", "peak"},
 };
 
 // Arguments that other programs have and a function with an argument `beside` has in another form.
@@ -155,6 +157,7 @@ static const struct { const char *word, *beside, *hint; } other_arguments[] = {
     {"attn_mask", "causal", "there are causal, window and documents; another mask is written out with softmax"},
     {"mask", "causal", "there are causal, window and documents; another mask is written out with softmax"},
     {"alibi_slopes", "causal", "write attention out: a bias that is added before softmax"},
+    {"capacity_factor", "experts", "capacity counts rows of an expert: factor * batch * seq * k / experts"},
     {"label_smoothing", "ignore", "add p * (logsumexp(x) - mean(x, -1)) and take (1 - p) of the loss"},
     {"reduction", "ignore", "the result is a mean over the rows that count"},
 };
@@ -173,7 +176,11 @@ static const struct { const char *word, *ours; } known_settings[] = {
     {"expert_model_parallel_size", "schedule.mesh.expert"}, {"epochs", "--steps of the program"},
     {"max_steps", "--steps of the program"}, {"max_iters", "--steps of the program"},
     {"steps", "--steps of the program"}, {"warmup_steps", "warmup of train.optimizer.lr"},
-    {"warmup_iters", "warmup of train.optimizer.lr"},
+    {"warmup_iters", "warmup of train.optimizer.lr"}, {"ema_decay", "train.optimizer.ema"},
+    {"beta1", "train.optimizer.betas"}, {"beta2", "train.optimizer.betas"}, {"gpus", "schedule.mesh.shard"},
+    {"ranks", "schedule.mesh.shard"}, {"amp", "train.precision.compute"}, {"zero_stage", "schedule.fsdp"},
+    {"activation_checkpointing", "schedule.recompute"}, {"checkpointing", "schedule.recompute"},
+    {"cpu_offload", "schedule.offload"}, {"cuda_graphs", "schedule.graph"}, {"min_lr", "floor of train.optimizer.lr"},
 };
 
 const char *hd_suggest_setting(Front *f, const char *path) {
@@ -190,11 +197,21 @@ static const struct { const char *word, *ours; } known_choices[] = {
     {"float", "f32"}, {"ddp", "none"}, {"dp", "none"}, {"full_shard", "zero3"}, {"fsdp", "zero3"}, {"fsdp2", "zero3"},
     {"shard_grad_op", "zero2"}, {"no_shard", "none"}, {"AdamW", "adamw"}, {"Adam", "adam"}, {"SGD", "sgd"},
     {"Lion", "lion"}, {"True", "on"}, {"true", "on"}, {"False", "off"}, {"false", "off"}, {"full", "all"},
+    {"off", "none"}, {"false", "none"}, {"False", "none"}, {"no", "none"}, {"0", "none"}, {"stage3", "zero3"},
+    {"stage2", "zero2"}, {"stage1", "zero1"}, {"3", "zero3"}, {"hybrid_shard", "zero3"},
 };
 
-const char *hd_suggest_choice(const char *word) {
+bool hd_in_words(const char *word, const char *words) {
+    size_t n = strlen(word);
+    for (const char *s = words; *s; s += strcspn(s, " "), s += *s == ' ')
+        if (!strncmp(s, word, n) && (s[n] == ' ' || !s[n])) return true;
+    return false;
+}
+
+const char *hd_suggest_choice(const char *word, const char *choices) {
     for (size_t k = 0; k < sizeof known_choices / sizeof *known_choices; k++)
-        if (!strcmp(word, known_choices[k].word)) return known_choices[k].ours;
+        if (!strcmp(word, known_choices[k].word) && hd_in_words(known_choices[k].ours, choices))
+            return known_choices[k].ours;
     return NULL;
 }
 

@@ -13,7 +13,7 @@
 typedef struct {
     const Node *decay_at;
     double lr, decay; // negative where the group does not say it
-    bool decays;      // a parameter of it does
+    bool trains, decays; // a parameter of it does
     const char *optimizer; // NULL: the group says none
     bool is_own;           // and it is not the default
     const Func *kernel[3]; // by the axes of a parameter, once one of the group has so many
@@ -181,7 +181,7 @@ static bool apply_to(Front *f, Group *g, const char *pattern, Span at, Own *own)
         if (hd_has(&p->attrs, A_KERNEL) || !hd_pattern_names(f, pattern, p)) continue;
         any = true;
         if (hd_has(&p->attrs, A_FROZEN)) continue;
-        trained = true;
+        trained = g->trains = true;
         if (g->optimizer) own[k].optimizer = g, own[k].at = at;
         if (g->lr >= 0) own[k].lr = g;
         if (g->decay >= 0) own[k].decay = g;
@@ -240,6 +240,20 @@ static bool apply(Front *f, const Node *node, Group *g, Own *own, Out *text, Out
     return true;
 }
 
+// What a group says counts for the parameters of which no later group says the same.
+static void warn_overridden(Front *f, const Group *g, const Node *node, const Own *own) {
+    bool lr = g->lr < 0, decay = g->decay < 0, optimizer = !g->optimizer;
+    for (int k = 0; k < f->params.n; k++) {
+        lr |= own[k].lr == g;
+        decay |= own[k].decay == g;
+        optimizer |= own[k].optimizer == g;
+    }
+    const char *what = !g->trains ? NULL : !lr ? "lr" : !decay ? "weight_decay" : !optimizer ? "the optimizer" : NULL;
+    if (what)
+        hd_warning(f->cx, node->span, "%s of this group changes nothing: later groups say it for every parameter that "
+                                      "it names", what);
+}
+
 static bool set_optimizer(Front *f, Symbol *p, Own own) {
     const char *usual = hd_settings_word(f, A_OPTIMIZER);
     Group *const g = own.optimizer;
@@ -271,6 +285,7 @@ bool hd_groups_apply(Front *f) {
     Out text = hd_out(f->arena), owners = hd_out(f->arena);
     bool ok = true;
     for (int k = 0; k < f->groups.n; k++) ok &= apply(f, f->groups.at[k], &groups[k], own, &text, &owners);
+    for (int k = 0; ok && k < f->groups.n; k++) warn_overridden(f, &groups[k], f->groups.at[k], own);
     for (int k = 0; ok && k < f->params.n; k++) ok = set_optimizer(f, f->params.at[k], own[k]);
     for (int k = 0; ok && k < f->params.n; k++) set_rates(f, f->params.at[k], own[k]);
     if (ok && f->groups.n)

@@ -76,9 +76,9 @@ static bool read_peak(Front *f, Settings *set, Setting *rate, const Node *n, int
 
 bool hd_rate_read(Front *f, Settings *set, const SettingRow *row, const Node *n, int layer) {
     Setting *rate = hd_setting(set, A_LR);
-    const bool call = n->kind == N_CALL && n->a->kind == N_NAME && hd_setting_in_words(n->a->name, row->choices);
+    const bool call = n->kind == N_CALL && n->a->kind == N_NAME && hd_in_words(n->a->name, row->choices);
     if (!call && (n->kind == N_CALL || n->kind == N_DOT ||
-                  (n->kind == N_NAME && hd_setting_in_words(n->name, row->choices))))
+                  (n->kind == N_NAME && hd_in_words(n->name, row->choices))))
         return hd_setting_wrong(f, row, n, RATES);
     if (!call) return read_peak(f, set, rate, n, layer);
     rate->word = n->a->name;

@@ -45,7 +45,6 @@ bool hd_setting_value(Front *f, Settings *set, const SettingRow *row, Setting *s
                       int layer, bool more);
 bool hd_setting_read(Front *f, Settings *set, AttrId attr, const Node *n, int layer); // one number or word
 bool hd_setting_wrong(Front *f, const SettingRow *row, const Node *n, const char *needed); // an error; false
-bool hd_setting_in_words(const char *word, const char *words);
 const char *hd_setting_number_text(Front *f, double v);
 
 // --- rate.c: the row RATE and those that it sets

@@ -22,13 +22,6 @@ static const char *given_text(Front *f, const Node *n) {
     return v.kind == VAL_BAD ? NULL : hd_val_text(f, v);
 }
 
-bool hd_setting_in_words(const char *word, const char *words) {
-    size_t n = strlen(word);
-    for (const char *s = words; *s; s += strcspn(s, " "), s += *s == ' ')
-        if (!strncmp(s, word, n) && (s[n] == ' ' || !s[n])) return true;
-    return false;
-}
-
 static const char *with_commas(Front *f, const char *words) {
     Out o = hd_out(f->arena);
     for (const char *s = words; *s; s++) hd_printf(&o, *s == ' ' ? ", " : "%c", *s);
@@ -53,7 +46,7 @@ static bool is_integer(const SettingRow *row) { return row->kind == KIND_INT || 
 // arguments of the model are words, not numbers.
 static bool read_number(Front *f, const SettingRow *row, const Node *n, Val *v) {
     bool integer = is_integer(row), power = row->kind == KIND_POWER, found = true;
-    if (integer && row->choices[0] && n->kind == N_NAME && hd_setting_in_words(n->name, row->choices)) {
+    if (integer && row->choices[0] && n->kind == N_NAME && hd_in_words(n->name, row->choices)) {
         *v = hd_val_int(0);
         return true;
     }
@@ -85,8 +78,11 @@ static bool read_share(Front *f, const SettingRow *row, const Node *n, Val *v) {
 
 static bool one_value(Front *f, const SettingRow *row, const Node *values, Span s, int n) {
     if (values && values->n == n) return true;
-    return hd_front_error(f, values ? values->span : s, "%s takes %d value%s, not %d", row->path, n, n == 1 ? "" : "s",
-                          values ? values->n : 0);
+    const bool list = values && values->n == 1 && values->kids[0]->kind == N_LIST;
+    return hd_front_error(f, values ? values->span : s, "%s takes %d value%s, not %s%d%s", row->path, n,
+                          n == 1 ? "" : "s", list ? "a list of " : "",
+                          list ? values->kids[0]->n : values ? values->n : 0,
+                          list ? ": they stand alone, with commas between them" : "");
 }
 
 static bool declares_module(const Node *list, const char *name) {
@@ -109,7 +105,7 @@ static bool is_list(const Front *f, const SettingRow *row, const Node *values) {
 
 static bool read_word(Front *f, const SettingRow *row, const Node *n, const char **word) {
     *word = hd_path_text(f, n);
-    if (*word && hd_setting_in_words(*word, row->choices)) {
+    if (*word && hd_in_words(*word, row->choices)) {
         if (!strcmp(*word, "zero0")) *word = hd_intern(f->cx, "none"); // two names of one strategy
         return true;
     }
@@ -122,8 +118,8 @@ static bool read_word(Front *f, const SettingRow *row, const Node *n, const char
     const char *needed = hd_sprintf(f->arena, "%s%s%s", strchr(row->choices, ' ') ? "one of " : "",
                                     with_commas(f, row->choices),
                                     row->high != 0 ? ", or names of modules such as Block.mlp" : "");
-    const char *called = *word ? hd_suggest_choice(*word) : NULL;
-    if (!called || !hd_setting_in_words(called, row->choices)) return hd_setting_wrong(f, row, n, needed);
+    const char *called = *word ? hd_suggest_choice(*word, row->choices) : NULL;
+    if (!called) return hd_setting_wrong(f, row, n, needed);
     return hd_front_error(f, n->span, "%s must be %s, not '%s'; it is called %s", row->path, needed, *word, called);
 }
 

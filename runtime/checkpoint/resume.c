@@ -276,6 +276,9 @@ static bool acceptable(Source *s, const HdProgram *p) {
     const StFile *f = &s->main;
     const char *format = hd_st_meta(f, "heddle_checkpoint");
     const bool manifest = format && (!strcmp(format, HD_MANIFEST) || !strcmp(format, HD_MANIFEST_FLAT));
+    if (format && !manifest && strspn(format, "0123456789") == strlen(format) && atoi(format) > atoi(HD_MANIFEST))
+        return hd_fail("%s was written by a newer Heddle, in format %.9s; this program reads formats up to %s: compile "
+                       "it again with that Heddle", f->path, format, HD_MANIFEST);
     if (!format || (!manifest && strcmp(format, "1") != 0))
         return hd_fail("%s is not a checkpoint of this program (to start from its weights, use --init)", f->path);
     if (manifest && !undamaged(f, f->path)) return false; // before it names other files

@@ -231,9 +231,11 @@ static int64_t integer(const DataTypeInfo *type, const unsigned char *bytes, int
 static bool outside(const DataFile *f, const DataUse *use, const HdInput *as, int64_t value, int64_t at) { // false
     char also[60] = "";
     if (as->also) snprintf(also, sizeof also, ", or %lld, which is ignored", (long long)as->also);
+    const bool bytes = !f->head && f->type->width == 2 && value > 255 && as->below <= 256; // a file without a header
     if (hd_use_tokens(use))
-        return hd_fail("%s: token %lld at position %lld is outside the vocabulary of %lld%s", f->path,
-                       (long long)value, (long long)at, (long long)as->below, also);
+        return hd_fail("%s: token %lld at position %lld is outside the vocabulary of %lld%s%s", f->path,
+                       (long long)value, (long long)at, (long long)as->below, also,
+                       bytes ? "; --format=u8 reads it as bytes instead of u16" : "");
     return hd_fail("%s: element %lld is %lld, and %s is from 0 to %lld%s", f->path, (long long)at, (long long)value,
                    as->name, (long long)as->below - 1, also);
 }

@@ -24,12 +24,13 @@ typedef struct { const char *format, *why; } Guess;
 static Guess guess(const DataSource *s) { // what u16 numbers look like; format NULL: u16, or nothing says
     uint16_t words[WORDS];
     const int n = look(s, words);
-    int quarter = 0, zero[4] = {0}, high = 0;
+    int quarter = 0, zero[4] = {0}, high = 0, fractions = 0;
     for (int i = 0; i + 4 <= n; i += 4) {
         const uint16_t *w = words + i;
         if (!(w[0] | w[1] | w[2] | w[3])) continue; // padding says nothing
         for (int k = 0; k < 4; k++) zero[k] += !w[k];
         for (int k = 1; k < 4; k += 2) high = w[k] > high ? w[k] : high;
+        for (int k = 1; k < 4; k += 2) fractions += !w[k] || (w[k] >= 0x3f80 && w[k] < 0x4980); // f32 of 1 to 2^20
         quarter++;
     }
     const int low_zeros = zero[0] + zero[2], high_zeros = zero[1] + zero[3];
@@ -38,6 +39,8 @@ static Guess guess(const DataSource *s) { // what u16 numbers look like; format 
         return (Guess){"i64", "three of four 16-bit words are 0"};
     if (high < LARGEST_HIGH && high_zeros >= quarter && 4 * low_zeros <= high_zeros)
         return (Guess){"u32", "every second 16-bit word is 0, or nearly"};
+    if (low_zeros == 2 * quarter && fractions == 2 * quarter)
+        return (Guess){"f32", "words that whole numbers have as f32"};
     if (low_zeros == 2 * quarter && 4 * zero[3] <= quarter)
         return (Guess){"big-endian", "every second 16-bit word is 0, from the first on"};
     return (Guess){NULL, NULL};
@@ -48,6 +51,11 @@ static bool looks_u16(const DataSource *s) {
     if (hd_format_text(s))
         return hd_fail("%s is text by its content, not a file of tokens; --format=bytes trains on its bytes", s->path);
     if (!g.format) return true;
+    if (!strcmp(g.format, "f32"))
+        return hd_fail("%s looks like f32 numbers (%s), not u16 tokens; in Python: "
+                       "np.fromfile(FILE, '<f4').astype('<u4').tofile(OUT), then --format=u32; --format=u16 if it is "
+                       "u16 after all",
+                       s->path, g.why);
     if (!strcmp(g.format, "big-endian"))
         return hd_fail("%s looks like big-endian numbers (%s), not u16 tokens; in Python: "
                        "np.fromfile(FILE, '>u4').astype('<u4').tofile(OUT), then --format=u32; --format=u16 if it is "

@@ -1,5 +1,6 @@
 // Command line of a compiled program. One row per option; the help text is made from the rows.
 #include "runtime/run/options.h"
+#include "runtime/run/words.h"
 #include "runtime/checkpoint/settings.h"
 #include "runtime/sample/call.h"
 #include "runtime/dtypes.h"
@@ -179,7 +180,9 @@ static int add_name(Names *names, const char *name) { // 0 or 2
 static int set_format(Names *formats, const char *text) { // 0 or 2
     const char *equal = strchr(text, '='), *name = equal ? equal + 1 : text;
     if (hd_data_type(name)) return add_name(formats, text);
-    say("error: --format=%s: the formats are bytes, u8, i16, u16, i32, u32, i64, f16, bf16 and f32\n", text);
+    const char *ours = hd_word_format(name);
+    say("error: --format=%s: the formats are bytes, u8, i16, u16, i32, u32, i64, f16, bf16 and f32%s%s\n", text,
+        ours ? "; it is called " : "", ours ? ours : "");
     return 2;
 }
 
@@ -210,6 +213,11 @@ static int set_every(Options *o, const char *name, const char *text) { // 0 or 2
     for (size_t i = 0; n && n < sizeof digits && i < sizeof units / sizeof *units; i++) {
         if (text[n - 1] != units[i].unit) continue;
         snprintf(digits, sizeof digits, "%.*s", (int)n - 1, text);
+        if (strspn(digits, "0123456789") != n - 1 || n == 1) {
+            say("error: --%s=%s: expected a whole number of steps, or of one unit of time: 30s, 20m or 2h\n", name,
+                text);
+            return 2;
+        }
         if (!number(name, digits, 1, INT32_MAX / units[i].seconds, &o->save_seconds)) return 2;
         o->save_seconds *= units[i].seconds;
         return 0;
@@ -275,6 +283,11 @@ static int refuse_option(int id, char **argv) {
     const char *meant = with_dashes(argv[optind - 1]);
     if (meant) {
         say("error: %s: it is called --%s; try %s --help\n", argv[optind - 1], meant, argv[0]);
+        return 2;
+    }
+    const char *word = hd_word_option(argv[optind - 1]);
+    if (word) {
+        say("error: there is no option %s: %s; try %s --help\n", argv[optind - 1], word, argv[0]);
         return 2;
     }
     say("error: no option, or more than one, begins with %s; try %s --help. Sizes, batch and rates are "
@@ -380,8 +393,11 @@ static int names_settings(const Options *o, const HdProgram *p) { // 0 or 2
         return 2;
     }
     if (hd_settings_named(o->resume_with, p->train, wrong, sizeof wrong, names, sizeof names)) return 0;
-    say("error: --resume-with: no setting of a train block is called '%s'; there are %s; all means every one\n", wrong,
-        names);
+    const char *ours = hd_word_setting(wrong, strlen(wrong));
+    if (ours) say("error: --resume-with: no setting of a train block is called '%s'; it is %s here\n", wrong, ours);
+    else
+        say("error: --resume-with: no setting of a train block is called '%s'; there are %s; all means every one\n",
+            wrong, names);
     return 2;
 }
 
@@ -393,12 +409,15 @@ static int names_function(const Options *o, const HdProgram *p) { // 0 or 2
     for (int i = 0; i < calls && n < sizeof names; i++)
         n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", !i ? "" : i < calls - 1 ? ", " : " and ",
                               p->calls[i].name);
-    if (calls)
-        say("error: --run=%s: of the functions of model %s this program has %s; heddlec --set schedule.functions=%s "
-            "makes one that has it\n", o->run, p->model, names, o->run);
+    if (!strcmp(o->run, "loss"))
+        say("error: --run=loss: --eval --val=FILE evaluates the loss; --run is for functions that schedule.functions "
+            "names\n");
+    else if (calls)
+        say("error: --run=%s: of the functions of model %s this program has %s; where the model has this one, too, "
+            "heddlec --set schedule.functions=%s makes a program that runs it\n", o->run, p->model, names, o->run);
     else
-        say("error: --run=%s: this program has no function of model %s to run; heddlec --set schedule.functions=%s "
-            "makes one that has it\n", o->run, p->model, o->run);
+        say("error: --run=%s: this program has no function of model %s to run; where the model has it, heddlec --set "
+            "schedule.functions=%s makes one that does\n", o->run, p->model, o->run);
     return 2;
 }
 

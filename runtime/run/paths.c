@@ -68,7 +68,8 @@ static bool save_folder(const char *dir) {
 
 // The file of a tensor format says by its name what others will take it for.
 static bool named_right(const OutputPath *w) {
-    static const char *const others[] = {".pt", ".pth", ".ckpt", ".gguf", ".onnx", ".h5", ".npz", ".csv", ".json"};
+    static const char *const others[] = {".pt", ".pth", ".ckpt", ".gguf", ".onnx", ".h5", ".npz", ".csv", ".json",
+                                         ".bin"};
     const bool weights = !strcmp(w->option, "export"), array = !strcmp(w->option, "logits") ||
                                                                !strcmp(w->option, "output");
     for (size_t i = 0; (weights || array) && i < sizeof others / sizeof *others; i++)

@@ -84,8 +84,11 @@ static void tell_data(Run *r) {
         hd_log_say(&r->log, "%s: %s%s", s->input->name, of->data.name, s->of == i ? "" : ", one element further on");
     }
     if (first && first->documents)
-        hd_log_say(&r->log, "%s: %lld tokens, %lld documents by the index", first->name, (long long)first->count,
-                   (long long)first->documents);
+        hd_log_say(&r->log, "%s: %lld tokens, %lld document%s by the index", first->name, (long long)first->count,
+                   (long long)first->documents, first->documents == 1 ? "" : "s");
+    const Data *val = hd_feed_first(&r->val);
+    if (first && val && !strcmp(first->name, val->name) && r->o->steps > r->at.step)
+        hd_log_say(&r->log, "--val reads what --data does: the validation loss is of rows that are trained on");
 }
 
 void hd_run_tell_start(Run *r) {
@@ -98,6 +101,12 @@ void hd_run_tell_start(Run *r) {
                (double)p->arena_bytes / 0x1p30, *ranks ? " a rank" : "", (long long)hd_step_tokens(p),
                p->seq ? "tokens" : "rows");
     tell_data(r);
+    const Options *o = r->o;
+    const bool asked = o->save || o->export_to || o->val.n || o->digest || o->log || o->tensorboard || o->logits ||
+                       o->run || hd_sample_wanted(o) || o->profile || o->timeline || o->choices || o->check;
+    if (o->steps <= r->at.step && !asked)
+        hd_log_say(&r->log, "nothing is trained, and nothing is written: --steps=N, --val, --export, --sample and "
+                            "others ask for something");
     if (r->at.step >= r->o->steps && r->o->resume && r->o->steps)
         hd_log_say(&r->log, "the checkpoint is already at step %lld; --steps counts from the beginning of the run",
                    (long long)r->at.step);

@@ -64,6 +64,9 @@ bool hd_sample_open(Sample *s, const HdProgram *p, const Options *o) {
     if (!s->tokens) return hd_fail("out of memory: a text of %lld tokens", (long long)o->tokens);
     const bool ok = (o->sample ? read_text : read_ids)(s, p, given);
     s->total = s->prompt + o->tokens;
+    if (ok && o->top_k > hd_logits_vocab(p))
+        return hd_fail("--top-k=%lld: model %s has %lld tokens to choose from, so that it changes nothing",
+                       (long long)o->top_k, p->model, (long long)hd_logits_vocab(p));
     return ok;
 }
 

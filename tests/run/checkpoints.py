@@ -156,6 +156,8 @@ def case_resume_refused():
         bad(1, path, args=args)
     write(path, data + b"x")
     bad(1, path, "damaged", args=args)
+    write(path, data.replace(b'"heddle_checkpoint":"1"', b'"heddle_checkpoint":"9"'))
+    bad(1, path, "by a newer Heddle, in format 9; this program reads formats up to 3", args=args)
     for at in list(range(8)) + list(range(8, 8 + n, 97)) + [8 + n, 8 + n + 1234, len(data) - 20, len(data) - 16,
                                                             len(data) - 1]:
         for bit in (1, 128):

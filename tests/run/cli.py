@@ -36,7 +36,6 @@ def case_help():
 def case_bad_usage():
     data = f"--data={text_file()}"
     bad(2, "--bogus", "--help", args=["--bogus"])
-    bad(2, "--lr=3", "heddlec: --set", args=["--lr=3"])
     bad(2, "-x", args=["-x"])
     bad(2, "stray", args=[data, "--steps=1", "stray"])
     bad(2, "--data needs a value: --data=FILE", args=["--data"])
@@ -52,6 +51,20 @@ def case_bad_usage():
         bad(2, f"--val-batches={text}:", args=[data, "--steps=1", f"--val-batches={text}"])
     for more in ([], ["--val=data.txt"], ["--resume=c"], ["--val=data.txt", "--init=w", "--steps=1"]):
         bad(2, "--eval needs", args=["--eval", *more])
+    for given, word in (("--lr=3", "heddlec --set train.optimizer.lr=RATE"), ("--batch_size=4", "train.batch=N"),
+                        ("--Max-Steps", "it is called --steps=N"), ("--prompt=x", "--sample=TEXT"),
+                        ("--epochs=2", "counts steps"), ("--output_dir=x", "--save=DIR")):
+        bad(2, f"there is no option {given}: ", word, args=[data, given])
+    for text in ("5m30s", "s", "-3m"):
+        bad(2, f"--save-every={text}: expected a whole number of steps, or of one unit of time: 30s, 20m or 2h",
+            args=[data, "--steps=1", "--save=n", f"--save-every={text}"])
+    for text, ours in (("text", "bytes"), ("uint16", "u16"), ("float32", "f32")):
+        bad(2, f"--format={text}: the formats are", f"; it is called {ours}", args=[data, f"--format={text}"])
+    bad(2, "no setting of a train block is called 'learning_rate'; it is lr.peak here",
+        args=[data, "--steps=1", "--resume=c", "--resume-with=learning_rate"])
+    bad(2, "--run=loss: --eval --val=FILE evaluates the loss", args=[data, "--run=loss", "--output=o", "--init=w"])
+    check("nothing is trained, and nothing is written" in good("--steps=0").err, "a run that does nothing")
+    check("nothing is" not in good("--steps=0", "--digest=none").err, "a run that writes a digest")
     bad(2, "--save-every", "--save", args=[data, "--steps=1", "--save-every=1"])
     bad(2, "--val-every", "--val", args=[data, "--steps=1", "--val-every=1"])
     bad(2, "--init", "--resume", args=[data, "--steps=1", "--init=a", "--resume=b"])
@@ -74,6 +87,7 @@ def case_log():
     check("\r" not in r.err and "\x1b" not in r.err, "a terminal's line without a terminal:", repr(r.err))
     check(re.search(r"^step 4/4  loss \d", r.err, re.M), "no line for step 4:", r)
     check(len(re.findall(r"validation loss \d", r.err)) == 2, "expected two validations:", r)
+    check("--val reads what --data does" in r.err, "validation of the training data:", r)
     lines = lines_of("log.jsonl")
     steps = [l for l in lines if "loss" in l]
     vals = [l for l in lines if "val_loss" in l]
@@ -281,7 +295,7 @@ def case_init_refused():
         bad(1, "x.safetensors is not a safetensors file: it is", *words, args=args)
     bad(2, "--val_every=3: it is called --val-every", args=["--steps=0", "--val_every=3"])
     bad(1, "cannot read org/model: No such file", "hf download org/model", args=["--steps=0", "--init=org/model"])
-    for name in ("y.pt", "y.npz", "y.gguf"):
+    for name in ("y.pt", "y.npz", "y.gguf", "y.bin"):
         bad(1, f"--export={name}: safetensors is written", "end the name in .safetensors",
             args=["--steps=0", f"--export={name}"])
     os.link(compiled.programs.get(), "copy")

@@ -283,9 +283,10 @@ def case_raw_numbers():
     large = [t if i % 7 else 70000 + t for i, t in enumerate(tokens)]  # of a vocabulary beyond 65536
     for path, letter, values, name in (("w.bin", "<I", tokens, "u32"), ("large.bin", "<I", large, "u32"),
                                        ("l.bin", "<q", tokens, "i64"), ("padded.bin", "<I", [0] * 600 + tokens, "u32"),
-                                       ("b.bin", ">I", tokens, "big-endian"), ("bl.bin", ">q", tokens, "big-endian")):
+                                       ("b.bin", ">I", tokens, "big-endian"), ("bl.bin", ">q", tokens, "big-endian"),
+                                       ("f.bin", "<f", tokens, "f32")):
         write(path, struct.pack(f"{letter[0]}{len(values)}{letter[1]}", *values))
-        bad(1, path, f"looks like {name}", "--format=" + name.replace("big-endian", "u32"), "--format=u16",
+        bad(1, path, f"looks like {name}", "--format=" + (name if name in ("u32", "i64") else "u32"), "--format=u16",
             args=[f"--data={path}", "--steps=1"])
         bad(1, path, f"looks like {name}", args=["--data=" + text_file(), f"--val={path}", "--steps=1"])
     good("--data=w.bin", "--steps=1", "--format=u16")  # who says so may
@@ -334,6 +335,9 @@ def case_token_outside():
         bad(1, name, "300", "777", "256", args=[f"--data={name}", "--steps=100"])
         bad(1, name, "300", "777", args=["--data=" + write("good.bin", words_of([5] * 1000)), f"--val={name}",
                                          "--steps=1", "--val-batches=100"])
+    write("bytes.bin", bytes(5 + i % 90 for i in range(2000)))
+    bad(1, "is outside the vocabulary of 256; --format=u8 reads it as bytes", args=["--data=bytes.bin", "--steps=1"])
+    good("--data=bytes.bin", "--format=u8", "--steps=1")  # as that says
     write("large.bin", wide_words_of([5] * 777 + [3000000000] + [5] * 222))
     bad(1, "large.bin", "token 3000000000 at position 777", args=["--data=large.bin", "--steps=100", "--format=u32"])
     learnt = 0

@@ -272,6 +272,7 @@ def case_bad():
     for words, args in (
         (("--sample-ids=1,x: expected numbers with commas", "such as 1,2,3"), ("--sample-ids=1,x",)),
         (("--sample-ids=1,,2: expected numbers",), ("--sample-ids=1,,2",)),
+        (("--top-k=999: model Tiny has 256 tokens to choose from",), ("--sample-ids=1", "--top-k=999")),
         (("--sample-ids: 256 is outside the vocabulary of 256",), ("--sample-ids=1,256",)),
         (("--sample-ids: -1 is outside",), ("--sample-ids=-1",)),
         (("--data and --logits are one file",), ("--logits=few.txt", "--data=few.txt")),
@@ -356,8 +357,9 @@ def case_functions():
             args=(*pick, "tokens=few.txt"), settings=on)
         bad(1, "--data row=FILE is missing: pick of model Tiny takes row: i32[1]", args=pick[:-1], settings=on)
         for words, args in (
-            ("--run=near: of the functions of model Tiny this program has hidden, score, pick and logits; heddlec "
-             "--set schedule.functions=near", (resume, "--run=near", "--output=o.npy", "--data=few.txt")),
+            ("--run=near: of the functions of model Tiny this program has hidden, score, pick and logits; where "
+             "the model has this one, too, heddlec --set schedule.functions=near",
+             (resume, "--run=near", "--output=o.npy", "--data=few.txt")),
             ("--run needs --output=FILE", (resume, "--run=hidden", "--data=few.txt")),
             ("--run needs --data=FILE", (resume, "--run=hidden", "--output=o.npy")),
             ("--output needs --run=NAME", (resume, "--output=o.npy", "--data=few.txt")),
@@ -368,7 +370,8 @@ def case_functions():
             bad(2, words, args=args, settings=on)
         bad(1, "--data and --output are one file", args=(resume, "--run=hidden", "--output=few.txt", f"--data={few}"),
             settings=on)
-        bad(2, "--run=hidden: this program has no function of model Tiny to run; heddlec --set schedule.functions=",
+        bad(2, "--run=hidden: this program has no function of model Tiny to run; where the model has it, heddlec "
+               "--set schedule.functions=hidden",
             args=(resume, "--run=hidden", "--output=o.npy", "--data=few.txt"))
 
 

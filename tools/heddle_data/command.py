@@ -24,10 +24,10 @@ NOT_FOR_TEXTS = ("format",)
 
 def number(text):
     units = {"k": 10**3, "M": 10**6, "G": 10**9}
-    value = int(text[:-1]) * units[text[-1]] if text[-1:] in units else int(text)
-    if value < 1:
-        raise ValueError
-    return value
+    digits, unit = (text[:-1], units[text[-1]]) if text[-1:] in units else (text, 1)
+    if not (digits.isascii() and digits.isdigit() and int(digits)):
+        raise argparse.ArgumentTypeError(f"{text}: a whole number above 0 is expected, such as 8, 500k or 100M")
+    return int(digits) * unit
 
 
 def share(text):
@@ -273,8 +273,10 @@ def converted(path, tokens, kind, at):
         return tokens
     if tokens and not kind.least <= min(tokens) <= max(tokens) <= kind.most:
         i = next(i for i, t in enumerate(tokens) if not kind.least <= t <= kind.most)
+        fits = "i64" if tokens[i] < 0 else "u32"
+        forms = " or ".join(name for name in FORMATS if fits in FORMATS[name].types)
         raise Refused(f"{path}: token {tokens[i]} at position {at + i} is no {kind.name}: "
-                      f"--dtype={'i64' if tokens[i] < 0 else 'u32'}")
+                      f"--dtype={fits} (--to={forms})")
     return array.array(kind.code, tokens)
 
 

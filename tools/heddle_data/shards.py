@@ -72,6 +72,7 @@ class Output:
         self.folder, self.val, self.seen = folder, val, 0
         if kind not in FORMATS[form].types:
             raise Refused(f"--to={form} holds no {kind}; --dtype={' or '.join(FORMATS[form].types)}")
+        self.made = not os.path.exists(folder)
         try:
             os.makedirs(folder, exist_ok=True)
             self.old = sorted(n for n in os.listdir(folder) if OURS.fullmatch(n))
@@ -127,3 +128,6 @@ class Output:
                 for part, _ in shard.parts:
                     with contextlib.suppress(OSError):
                         os.remove(part)
+        if self.made:
+            with contextlib.suppress(OSError):
+                os.rmdir(self.folder)
