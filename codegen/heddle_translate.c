@@ -38,7 +38,7 @@ static const ArgRow rows[] = {
 static int read_arguments(Args *args, Arena *a, int argc, char **argv) { // -1, or the exit status
     const ArgGroup groups[] = {HD_ARG_GROUP(rows, 0), hd_limit_rows(offsetof(Args, limits))};
     const Tool tool = {"heddle-translate", "makes a program of a plan",
-                       "Makes a program of a plan, the last IR, or prints its text.", groups, 2};
+                       "Makes a program of a plan, the last IR, or prints its text.", groups, 2, NULL};
     const int status = hd_args_read(&tool, a, argc, argv, args);
     if (status != -1) return status;
     if (!args->path) return hd_args_bad(&tool, "an input file is missing after", tool.name);

@@ -54,7 +54,7 @@ static int read_arguments(Args *args, Arena *a, int argc, char **argv) { // -1, 
         "nvrtc-check", "compiles CUDA text with NVRTC",
         "Compiles CUDA text with NVRTC, which needs no GPU, and prints what each kernel uses. Exits with "
         "77 where there is no NVRTC.",
-        &group, 1};
+        &group, 1, NULL};
     const int status = hd_args_read(&tool, a, argc, argv, args);
     return status != -1 || args->path ? status : hd_args_bad(&tool, "an input file is missing after", tool.name);
 }

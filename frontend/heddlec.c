@@ -72,7 +72,8 @@ static int read_arguments(Arguments *args, Arena *a, int argc, char **argv) { //
     const ArgGroup groups[] = {HD_ARG_GROUP(rows, 0), hd_limit_rows(FIELD(manager.limits)),
                                hd_manager_rows(FIELD(manager))};
     const Tool tool = {"heddlec", "compiles a model description into a training program",
-                       "Compiles a model description into a training program.", groups, 3};
+                       "Compiles a model description into a training program.", groups, 3,
+                       "sizes and settings are --set NAME=VALUE"};
     const int status = hd_args_read(&tool, a, argc, argv, args);
     if (status != -1) return status;
     if (args->arch && hd_arch_number(args->arch) < 0)
@@ -86,6 +87,9 @@ static int read_arguments(Arguments *args, Arena *a, int argc, char **argv) { //
         return hd_args_bad(&tool, "--emit=cuda needs --target=cuda, not", "host");
     if (args->input && args->from_hf)
         return hd_args_bad(&tool, "--from-hf writes a file and reads none, unlike", args->input);
+    if (args->from_hf && (args->sets.n || args->emit != EMIT_BINARY || args->target || args->memory))
+        return hd_args_bad(&tool, "settings, targets and --emit are for the file that --from-hf writes, not beside",
+                           args->from_hf);
     if (!args->input && !args->manager.print_pipeline && !args->from_hf)
         return hd_args_bad(&tool, "an input file is missing after", "heddlec");
     return -1;

@@ -58,7 +58,7 @@ static int read_arguments(Arguments *args, Arena *a, int argc, char **argv) { //
     const Tool tool = {"heddle-opt", "runs passes over the IR of Heddle",
                        "Reads a module, runs passes over it and prints it. Without --pass-pipeline it only checks and "
                        "prints.",
-                       groups, 3};
+                       groups, 3, NULL};
     const int status = hd_args_read(&tool, a, argc, argv, args);
     if (status == -1 && args->run_reproducer && args->manager.pipeline)
         return hd_args_bad(&tool, "--run-reproducer brings its own pipeline, not", args->manager.pipeline);

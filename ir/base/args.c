@@ -137,6 +137,11 @@ static int take(const Tool *t, Arena *a, int argc, char **argv, int *i, void *in
     const char *arg = argv[*i], *value;
     size_t base = 0;
     const ArgRow *r = find(t, arg, &base, &value);
+    if (!r && t->of_others && strchr(arg, '=')) {
+        hd_say(stderr, "error: no option is called '%s': %s; %s --help lists the options\n", arg, t->of_others,
+               t->name);
+        return 2;
+    }
     if (!r) return hd_args_bad(t, "no option is called", arg);
     if (!r->value && value) {
         hd_say(stderr, "error: %s takes no value\n", r->name);

@@ -34,6 +34,7 @@ typedef struct {
     const char *name, *brief, *about; // one line; a paragraph
     const ArgGroup *groups;
     int n_groups;
+    const char *of_others; // what to say of an option with a value that the tool does not have; NULL: nothing
 } Tool;
 
 #define HD_ARG_GROUP(rows, base) {rows, sizeof rows / sizeof *rows, base}

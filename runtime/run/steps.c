@@ -79,7 +79,8 @@ const char *hd_scale_advice(const HdProgram *p, float loss, int bound, char *tex
     if (isfinite(loss) && scale > 1)
         snprintf(text, size,
                  "; gradients are multiplied by train.loss_scale = %lld: if that makes them too large for their type, "
-                 "compile with a smaller one, such as --set train.loss_scale=%lld, and --resume the last checkpoint",
+                 "compile with --set train.loss_scale=auto or, where it is that, with a smaller one, such as --set "
+                 "train.loss_scale=%lld, and --resume the last checkpoint",
                  scale, scale > 16 ? scale / 16 : 1);
     return text;
 }

@@ -114,6 +114,8 @@ def case_overflow():
     for words in ("step 3: loss ", ", gradient norm ", "; gradients are multiplied by train.loss_scale = 1073741824",
                   "such as --set train.loss_scale=67108864, and --resume the last checkpoint"):
         check(words in said, f"expected '{words}':", said)
+    check("compile with --set train.loss_scale=auto" in said, said)
+    run("fits", "--steps=3", "--resume=saved")  # which is auto
     # another mesh has another scale; the checkpoint fits both
     build("ranks", [*PARTS, "train.batch=64", F16])
     run("ranks", "--steps=3", "--resume=saved", "--ranks=2")

@@ -1,5 +1,5 @@
-"""Follows what notes propose: a batch for device memory, a fraction for host memory.
-Usage: advice.test.py GPT2.hd TINY.hd"""
+"""Follows what notes propose: a batch for device memory, a fraction for host memory, units for gradients.
+Usage: advice.test.py GPT2.hd TINY.hd OLMOE.hd"""
 import re
 import subprocess
 import sys
@@ -35,3 +35,14 @@ follow("train.batch=", *TINY, "--set", "schedule.offload=none", "--device-memory
 follow("schedule.offload.fraction=", *GPT2, "--set", "schedule.offload=Block", "--host-memory=100MiB")
 assert not advice(*GPT2, "--device-memory=100MiB"), "no batch fits"
 assert not advice(*TINY, "--set", "train.batch=1", "--device-memory=4MiB"), "there is no smaller batch"
+
+
+def bytes_of(*arguments):
+    status, said = compile_(*arguments, "--device-memory=8MiB")
+    return int(re.search(r"the plan takes ([0-9]+) bytes", said)[1]), said
+
+
+EXPERTS = [sys.argv[3], "--set", "layers=8", "--set", "schedule.recompute=none", "--set", "schedule.offload=none"]
+whole, said = bytes_of(*EXPERTS, "--set", "schedule.fsdp.unit=none")
+assert "with a repeated module as unit each of its instances has a buffer of its own" in said, said
+assert bytes_of(*EXPERTS, "--set", "schedule.fsdp.unit=Block")[0] < whole, "units save nothing"
