@@ -345,6 +345,25 @@ static int refuse_average(const Options *o, const HdProgram *p, const char *argv
     return 0;
 }
 
+// Options that only steps, or only a validation, would read: 0 or 2.
+static int refuse_idle(const Options *o, const char *argv0) {
+    const char *idle = o->steps > 0                       ? NULL
+                       : o->val_every                     ? "--val-every"
+                       : o->save_every || o->save_seconds ? "--save-every"
+                       : o->log_every                     ? "--log-every"
+                       : o->profile                       ? "--profile"
+                       : o->timeline                      ? "--timeline"
+                                                          : NULL;
+    if (idle) {
+        say("error: %s needs --steps=N: nothing is trained; try %s --help\n", idle, argv0);
+        return 2;
+    }
+    if (o->val_batches && !o->val.n) return refuse("--val-batches needs --val=FILE", "", argv0);
+    if (o->steps < 0 && o->data.n && !o->logits && !o->run)
+        return refuse("--data is read by --steps=N, --logits and --run, and none of them is given", "", argv0);
+    return 0;
+}
+
 // Checks options that belong together or exclude each other. Returns 0 or 2.
 static int combine(const Options *o, int argc, char **argv) {
     static const char *const none = "";
@@ -363,7 +382,7 @@ static int combine(const Options *o, int argc, char **argv) {
                       : o->keep_best ? "--keep-best needs --save=DIR"
                                      : "--overwrite needs --save=DIR",
                       none, argv[0]);
-    if (refuse_writing(o, argv[0])) return 2;
+    if (refuse_writing(o, argv[0]) || refuse_idle(o, argv[0])) return 2;
     if (o->keep_best && !o->val.n) return refuse("--keep-best needs --val=FILE", none, argv[0]);
     if (o->val_every && !o->val.n) return refuse("--val-every needs --val=FILE", none, argv[0]);
     if (o->export_dtype != HD_F32 && !o->export_to)

@@ -65,6 +65,11 @@ def case_bad_usage():
     bad(2, "--run=loss: --eval --val=FILE evaluates the loss", args=[data, "--run=loss", "--output=o", "--init=w"])
     check("nothing is trained, and nothing is written" in good("--steps=0").err, "a run that does nothing")
     check("nothing is" not in good("--steps=0", "--digest=none").err, "a run that writes a digest")
+    for idle in ("--val-every=2", "--save-every=2", "--log-every=2", "--profile=p", "--timeline=t"):
+        bad(2, f"{idle.split('=')[0]} needs --steps=N: nothing is trained",
+            args=["--init=w", "--val=data.txt", "--save=n", "--eval", idle])
+    bad(2, "--val-batches needs --val=FILE", args=[data, "--steps=1", "--val-batches=2"])
+    bad(2, "--data is read by --steps=N, --logits and --run", args=[data, "--init=w", "--val=data.txt", "--eval"])
     bad(2, "--save-every", "--save", args=[data, "--steps=1", "--save-every=1"])
     bad(2, "--val-every", "--val", args=[data, "--steps=1", "--val-every=1"])
     bad(2, "--init", "--resume", args=[data, "--steps=1", "--init=a", "--resume=b"])
@@ -191,7 +196,9 @@ def case_profile():
         check(len(spans) <= actions, f"{len(spans)} events for {actions} actions of a step")
         summary = re.search(r"^op +count .*\n((?:\w+ .*\n)+)", said, re.M).group(1).split("\n")[:-2]  # less "all"
         check(sum(int(line.split()[1]) for line in summary) == len(spans), "the summary counts other actions:", said)
-    check("no step was profiled" in good("--steps=0", "--profile=none.json").err, "a profile of no step")
+    make_checkpoint()  # which is beyond the first step
+    said = good("--data=data.txt", "--resume=c", "--steps=1", "--profile=none.json").err
+    check("no step was profiled" in said, "a profile of no step:", said)
     json.loads(read("none.json"))
 
 

@@ -388,5 +388,34 @@ def case_not_causal():
     compiled.programs.root = root
 
 
+def case_experts():
+    """Experts round by how many tokens they have. That is not taken for a model that looks ahead, which is refused."""
+    with open(os.path.join(compiled.programs.root, compiled.EXAMPLE)) as f:
+        model = f.read()
+    begin, end = model.index("  module Mlp {"), model.index("  module Block {")
+    model = model[:begin] + """  module Mlp {
+    router = Linear(dim, 4, bias = 0);
+    param up: [4, 2*dim, dim] = normal(0.02);  param down: [4, dim, 2*dim] = normal(0.02);
+    fn forward(x) {
+      let weight, chosen = top_k(softmax(router(x)), 2);
+      let source, slots, counts = dispatch(chosen, 4);
+      return combine(grouped(gelu(grouped(take(x, source), up, counts)), down, counts), slots, weight);
+    }
+  }
+""" + model[end:]
+    root, example, compiled.programs.root = compiled.programs.root, compiled.EXAMPLE, os.getcwd()
+    compiled.EXAMPLE = "experts.hd"
+    for causal in ("true", "false"):
+        write("experts.hd", model.replace("causal = true", f"causal = {causal}"))
+        for seed in (3, 4):
+            args = ("--data=" + text_file(), "--steps=1", "--sample=a", "--tokens=3", f"--seed={seed}")
+            settings = ("schedule.logits=whole", "seq=64", f"train.seed={77 if causal == 'true' else 78}")
+            if causal == "true":
+                good(*args, settings=settings)
+            else:
+                bad(1, "depend on tokens behind it", args=args, settings=settings)
+    compiled.programs.root, compiled.EXAMPLE = root, example
+
+
 if __name__ == "__main__":
     sys.exit(compiled.main(globals()))
