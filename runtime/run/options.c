@@ -359,8 +359,7 @@ static int refuse_idle(const Options *o, const char *argv0) {
         return 2;
     }
     if (o->val_batches && !o->val.n) return refuse("--val-batches needs --val=FILE", "", argv0);
-    if (o->steps < 0 && o->data.n && !o->logits && !o->run)
-        return refuse("--data is read by --steps=N, --logits and --run, and none of them is given", "", argv0);
+    if (o->eval && o->data.n && !o->logits) return refuse("--eval reads --val alone: leave --data out", "", argv0);
     return 0;
 }
 

@@ -21,7 +21,7 @@ ALL = "--all" in sys.argv[4:]
 CHOSEN = [a for a in sys.argv[4:] if a != "--all"]
 MODES = {"read": (":short", ":eintr"), "write": (":short", ":eintr")}
 SAMPLE = 24  # of each scenario
-OLD = b"old\n"  # what every output holds before
+OLD = b"\x7fELF old\n"  # what every output holds before: a program, so that another one may replace it
 
 # name: (tool, arguments, output); - is standard output
 SCENARIOS = {
