@@ -208,8 +208,17 @@ double hd_rope_rate(const Attrs *rope, int64_t i, int64_t size) {
     return rate * (kept + (1 - kept) / factor);
 }
 
+int64_t hd_rope_apart(const Op *rope) {
+    return hd_has(&rope->attrs, A_APART) ? hd_int(&rope->attrs, A_HEADS, 1) : 1;
+}
+
+int64_t hd_rope_seq(const Op *rope) {
+    const Type *t = rope->in[0]->type;
+    return t->dim[t->rank - 2 - hd_has(&rope->attrs, A_APART)];
+}
+
 int64_t hd_rope_columns(const Op *rope) {
-    const int64_t heads = hd_int(&rope->attrs, A_HEADS, 1);
+    const int64_t heads = hd_int(&rope->attrs, A_HEADS, 1) / hd_rope_apart(rope);
     return hd_type_cols(rope->in[0]->type) / heads * hd_int(&rope->attrs, A_TURNED, heads);
 }
 

@@ -26,6 +26,8 @@ enum { HD_ATTENTION_QUERIES = 128 };                 // on tensor cores: rows of
 // rope: the angle from one position to the next of elements i and i + size/2 of a head (i < size/2)
 double hd_rope_rate(const Attrs *rope, int64_t i, int64_t size);
 int64_t hd_rope_columns(const Op *rope); // of its first heads, which turn
+int64_t hd_rope_apart(const Op *rope);   // heads that are rows of their own; 1: they are in one row
+int64_t hd_rope_seq(const Op *rope);     // positions
 unsigned hd_reduced_axes(const Op *o);           // of sum, reduce_max and sum_to: a bit for each axis of the operand
 void hd_strides(const Type *t, int64_t *stride); // along each axis, the elements from one index to the next
 int64_t hd_index_parts(const Op *o); // of a vocabulary, each of which operand 1 indexes; 1: it is not in parts

@@ -261,7 +261,7 @@ static const char *spread_dropout(const Spread *s) {
 static const char *spread_heads(const Spread *s) {
     if (s->o->n_in > 1) return needs_whole(s);
     if (s->in[0] == LAYOUT_SUM) return say(s, 0, "the rotation needs the complete sum");
-    if (hd_layout_splits(s->in[0]) && dim_of(s->in[0]) == IN(0)->rank - 2)
+    if (hd_layout_splits(s->in[0]) && dim_of(s->in[0]) == IN(0)->rank - 2 - hd_has(&s->o->attrs, A_APART))
         return say(s, 0, "a rank would count positions from 0");
     s->out[0] = s->in[0];
     return NULL;

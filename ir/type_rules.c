@@ -357,6 +357,15 @@ const char *hd_rule_rope(Rule *r) {
     if (IN(0)->rank < 2) WRONG("rope needs [.., seq, heads*size], not %s", TEXT(IN(0)));
     if (r->o->n_in > 1 && (IN(1)->dtype != TY_I32 || hd_type_count(IN(1)) != hd_type_rows(IN(0))))
         WRONG("the positions of rope are integers, one for each row of %s, not %s", TEXT(IN(0)), TEXT(IN(1)));
+    if (hd_has(&r->o->attrs, A_APART)) {
+        const Type *t = IN(0);
+        if (r->o->n_in > 1 || hd_has(&r->o->attrs, A_TURNED) || t->rank < 3 || t->dim[t->rank - 2] != heads ||
+            hd_type_cols(t) % 2)
+            WRONG("rope of heads apart turns all %lld heads of [.., seq, heads, size], not %s", (long long)heads,
+                  TEXT(t));
+        const char *e = hd_rule_floating(r, 0);
+        return e ? e : hd_rule_give(r, t);
+    }
     if (heads < 1 || heads > hd_type_cols(IN(0)) || hd_type_cols(IN(0)) % (2 * heads))
         WRONG("the last axis of %s does not divide into %lld heads of even size", TEXT(IN(0)), (long long)heads);
     const int64_t turned = hd_int(&r->o->attrs, A_TURNED, heads);

@@ -112,6 +112,7 @@ void hd_rows_put_columns(Rows *r) { // a run of rows a block
     hd_rows_open_ahead(r, hd_sprintf(r->a, "%s + %s%s", block, later, group), steps * rounds);
     hd_rows_declare_loads(r, true);
     hd_rows_put_loads(r, true);
+    hd_rows_meet_angles(r);
     if (rounds > 1) {
         hd_rows_line(r, "#pragma unroll 1");
         hd_rows_line(r, "for (int round = 0; round < %d; round++) {", rounds);

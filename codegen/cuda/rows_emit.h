@@ -56,8 +56,9 @@ const char *hd_rows_exchange(const Rows *r, const RowNode *partner, const char *
 bool hd_rows_one_angle(const Rows *r);           // a thread has the same columns of several heads
 void hd_rows_put_turns(Rows *r, RowNode *turn);  // before the kernel
 void hd_rows_put_angles(Rows *r);                // sines and cosines of a thread's columns, for all of its heads
-void hd_rows_declare_angles(Rows *r);            // of warps, in shared memory:
-int64_t hd_rows_angle_bytes(const Rows *r);      // so much of it; 0: no warp has any
+void hd_rows_declare_angles(Rows *r);            // of warps and blocks, in shared memory; computes those of blocks
+void hd_rows_meet_angles(Rows *r);               // after which all threads of the block see these
+int64_t hd_rows_angle_bytes(const Rows *r);      // shared memory of angles; 0: there are none
 void hd_rows_put_warp_angles(Rows *r);           // for the current row
 
 // --- rows_emit.c

@@ -33,6 +33,7 @@ static void simple_rows(Rows *r) { // a row or 8 rows a block, no column sums
         hd_rows_line(r, "const int lane = threadIdx.x %% %d, group = threadIdx.x / %d;", r->s.lanes, r->s.lanes);
         hd_rows_position(r, r->p->rows > 2000000000 ? hd_sprintf(r->a, "(i64)block * %d + group", r->s.groups)
                                                     : hd_sprintf(r->a, "block * %d + group", r->s.groups));
+        if (r->s.ragged_rows) hd_rows_meet_angles(r); // before some of the threads leave
         if (r->s.ragged_rows) hd_rows_line(r, "if (row >= %lld) return;", ll(r->p->rows));
     } else {
         hd_rows_line(r, "const int lane = threadIdx.x;");
@@ -42,6 +43,7 @@ static void simple_rows(Rows *r) { // a row or 8 rows a block, no column sums
     hd_rows_put_row_values(r, 0);
     hd_rows_declare_loads(r, false);
     hd_rows_put_loads(r, false);
+    if (!r->s.ragged_rows || r->s.groups == 1) hd_rows_meet_angles(r);
     hd_rows_passes(r);
 }
 

@@ -3,8 +3,9 @@
 //   SHAPE_FLAT with several heads a thread: the thread computes the angles once, and has both halves of a head.
 //   SHAPE_ROW, SHAPE_SLAB: a warp computes each angle once, into shared memory of its own, where it has all columns of
 //   half a head; where it has whole heads, threads exchange partners. Neither needs a barrier of the block.
+//   The same with heads in rows of their own: a block computes the angles of the positions of its rows at its start.
 //   Otherwise each element computes its angle and loads its partner.
-// The bits are the same in all three.
+// The bits are the same in all of them.
 #include "codegen/cuda/rows_emit.h"
 #include "ir/base/ints.h"
 #include "ir/shapes.h"
@@ -22,7 +23,20 @@ const char *hd_rows_exchange(const Rows *r, const RowNode *n, const char *x) {
     return hd_sprintf(r->a, "__shfl_xor_sync(0xffffffffu, %s, %lld)", x, ll(n->turn.half / r->s.vec));
 }
 
+static int64_t rows_of_block(const Rows *r) { return r->p->columns.n ? r->s.run : r->s.groups; }
+static int64_t positions_of_block(const Rows *r, const RowNode *n) {
+    const int64_t rows = rows_of_block(r);
+    return rows > n->turn.apart ? rows / n->turn.apart : 1;
+}
+
+static bool of_block(const Rows *r, const RowNode *n) {
+    const int64_t rows = rows_of_block(r), apart = n->turn.apart;
+    return n->kind == NODE_TURN && apart > 1 && of_warps(r) && (rows % apart == 0 || apart % rows == 0) &&
+           n->turn.half % r->s.vec == 0 && positions_of_block(r, n) * n->turn.half <= 1024;
+}
+
 static bool of_warp(const Rows *r, const RowNode *n) {
+    if (of_block(r, n)) return false;
     const int64_t columns = 32 * r->s.vec; // of a vector of each thread
     if (n->kind != NODE_TURN || !of_warps(r)) return false;
     if (n->n_in > 2 && r->p->nodes.at[n->in[2]].phase) return false; // a position that a sum over the row gives
@@ -30,6 +44,7 @@ static bool of_warp(const Rows *r, const RowNode *n) {
 }
 
 static const char *position(const Rows *r, const RowNode *n, const char *row, const char *of_row) {
+    if (n->turn.apart > 1) row = hd_sprintf(r->a, "%s / %lld", row, ll(n->turn.apart));
     return n->n_in > 2 ? hd_sprintf(r->a, "(int)%s", of_row)
                        : hd_sprintf(r->a, "(int)(%s %% %lld)", row, ll(n->turn.seq));
 }
@@ -56,7 +71,15 @@ void hd_rows_put_turns(Rows *r, RowNode *n) {
     if (hd_rows_one_angle(r))
         n->text = hd_sprintf(r->a, "%sturned<%lld>($0, $1, k %% 2 * %lld, sine%d[j], cosine%d[j], %s)", turns,
                              ll(t->half), ll(t->half), t->id, t->id, inverse);
-    else if (of_warp(r, n))
+    else if (of_block(r, n)) {
+        const int64_t rows = rows_of_block(r);
+        const char *mine = positions_of_block(r, n) > 1
+                               ? hd_sprintf(r->a, "(int)($r %% %lld) / %lld", ll(rows), ll(t->apart))
+                               : "0";
+        n->text = hd_sprintf(r->a, "turned<%lld>($0, $1, $c, angles%d[%s][$v %% %lld + $j], angles%d[%s][$v %% %lld + "
+                                   "%lld + $j], %s)", ll(t->half), t->id, mine, ll(t->half), t->id, mine, ll(t->half),
+                             ll(t->half), inverse);
+    } else if (of_warp(r, n))
         n->text = hd_sprintf(r->a, "%sturned<%lld>($0, $1, $c %% %lld, angles%d[warp][$v %% %lld + $j], "
                                    "angles%d[warp][$v %% %lld + %lld + $j], %s)", turns, ll(t->half), ll(2 * t->half),
                              t->id, ll(t->half), t->id, ll(t->half), ll(t->half), inverse);
@@ -69,19 +92,37 @@ int64_t hd_rows_angle_bytes(const Rows *r) {
     int64_t bytes = 0;
     for (int i = 0; i < r->p->nodes.n; i++) {
         const RowNode *n = &r->p->nodes.at[i];
-        if (of_warp(r, n)) bytes += r->s.threads / 32 * 2 * n->turn.half * hd_dtype_bytes(n->dtype);
+        const int64_t sets = of_block(r, n) ? positions_of_block(r, n) : of_warp(r, n) ? r->s.threads / 32 : 0;
+        bytes += sets * 2 * n->turn.half * hd_dtype_bytes(n->dtype);
     }
     return bytes;
 }
 
 void hd_rows_declare_angles(Rows *r) {
-    if (hd_rows_angle_bytes(r)) hd_rows_line(r, "const int warp = threadIdx.x / 32;");
+    bool warps = false;
     for (int i = 0; i < r->p->nodes.n; i++) {
         const RowNode *n = &r->p->nodes.at[i];
-        if (of_warp(r, n))
-            hd_rows_line(r, "__shared__ __align__(16) %s angles%d[%d][%lld];", hd_cuda_compute(n->dtype), n->turn.id,
-                         r->s.threads / 32, ll(2 * n->turn.half));
+        if (!of_warp(r, n) && !of_block(r, n)) continue;
+        if (of_warp(r, n) && !warps) hd_rows_line(r, "const int warp = threadIdx.x / 32;");
+        const int64_t sets = of_block(r, n) ? positions_of_block(r, n) : r->s.threads / 32;
+        hd_rows_line(r, "__shared__ __align__(16) %s angles%d[%lld][%lld];", hd_cuda_compute(n->dtype), n->turn.id,
+                     ll(sets), ll(2 * n->turn.half));
+        warps |= of_warp(r, n);
+        if (!of_block(r, n)) continue;
+        const char *first = hd_sprintf(r->a, "%sblock * %lld", r->p->rows > 2000000000 ? "(i64)" : "",
+                                       ll(rows_of_block(r)));
+        const char *row = sets > 1 ? hd_sprintf(r->a, "(%s + i / %lld * %lld)", first, ll(n->turn.half),
+                                                ll(n->turn.apart)) : hd_sprintf(r->a, "(%s)", first);
+        hd_rows_line(r, "for (int i = threadIdx.x; i < %lld; i += %d)", ll(sets * n->turn.half), r->s.threads);
+        hd_rows_line(r, "    block_angle<%lld>(%s, i, %s, angles%d);", ll(n->turn.half), position(r, n, row, ""),
+                     table(r, n), n->turn.id);
     }
+}
+
+void hd_rows_meet_angles(Rows *r) {
+    bool block = false;
+    for (int i = 0; i < r->p->nodes.n; i++) block |= of_block(r, &r->p->nodes.at[i]);
+    if (block) hd_rows_line(r, "__syncthreads();");
 }
 
 void hd_rows_put_warp_angles(Rows *r) {

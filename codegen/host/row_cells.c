@@ -171,7 +171,8 @@ static void turn(RowKernel *rk, const RowNode *n, Cell *c) {
     }
     hd_push(a, &rk->setup, rates.text);
     c->kind = CELL_ROW;
-    const char *position = n->n_in > 2 ? "(int64_t)$1" : hd_sprintf(a, "r %% %lld", ll(t->seq));
+    const char *row = t->apart > 1 ? hd_sprintf(a, "r / %lld", ll(t->apart)) : "r";
+    const char *position = n->n_in > 2 ? "(int64_t)$1" : hd_sprintf(a, "%s %% %lld", row, ll(t->seq));
     c->text = hd_sprintf(a, "hd_row_rope%s($0, $$, %lld, %lld, %lld, %s, rate%d, %s);", suffix(n->dtype),
                          ll(rk->p->cols), ll(t->columns), ll(t->half), position, k, t->inverse ? "-1" : "1");
     read(c, n->in[0], true);

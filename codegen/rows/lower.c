@@ -220,11 +220,11 @@ static void row_softmax_grad(Lowering *l, const Op *o, const int *in) { // dy, y
 }
 
 static void row_rope(Lowering *l, const Op *o, const int *in) {
-    const Type *t = o->in[0]->type;
+    const int64_t apart = hd_rope_apart(o);
     int x = spread(l, in[0]);
     RowNode n = {.kind = NODE_PARTNER, .dtype = at(l, x)->dtype, .cls = ROW_FULL, .n_in = 1, .in = {x}};
-    n.turn = (RowTurn){l->p->cols / hd_int(&o->attrs, A_HEADS, 1) / 2, t->dim[t->rank - 2], hd_rope_columns(o),
-                       &o->attrs, hd_has(&o->attrs, A_INVERSE), o->id};
+    n.turn = (RowTurn){l->p->cols * apart / hd_int(&o->attrs, A_HEADS, 1) / 2, hd_rope_seq(o), apart,
+                       hd_rope_columns(o), &o->attrs, hd_has(&o->attrs, A_INVERSE), o->id};
     n.in[1] = add(l, n);
     n.kind = NODE_TURN;
     n.n_in = 2;

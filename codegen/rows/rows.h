@@ -17,6 +17,7 @@ typedef enum {
 
 typedef struct {
     int64_t half, seq; // columns to the other half of a head; positions
+    int64_t apart;     // rows of a position, one after another: its heads; 1: they are in one row
     int64_t columns;   // that turn; those after them stay
     const Attrs *rope; // of the op: its rates
     bool inverse;

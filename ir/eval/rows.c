@@ -287,9 +287,8 @@ const char *hd_eval_cross_entropy_grad(Eval *e, const Op *o, const Tensor *in, T
 // Position p of a sequence turns the pair (i, i + size/2) of each head by the angle p theta^(-2i/size).
 const char *hd_eval_rope(Eval *e HD_UNUSED, const Op *o, const Tensor *in, Tensor *out) {
     const Type *t = in[0].type;
-    int64_t width = hd_type_cols(t), seq = t->dim[t->rank - 2], size = width / hd_int(&o->attrs, A_HEADS, 1),
-            half = size / 2;
-    const int64_t turned = hd_rope_columns(o);
+    const int64_t apart = hd_rope_apart(o), width = hd_type_cols(t) * apart, seq = hd_rope_seq(o),
+                  size = width / hd_int(&o->attrs, A_HEADS, 1), half = size / 2, turned = hd_rope_columns(o) * apart;
     double turn = hd_has(&o->attrs, A_INVERSE) ? -1.0 : 1.0;
     for (int64_t at = 0, n = hd_type_count(t); at < n; at++) {
         if (at % width >= turned) {

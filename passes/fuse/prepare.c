@@ -1,6 +1,7 @@
 // The forms that grouping relies on. None of them changes a value:
 //   attention over the parts of one value reads that value          (packed)
 //   a convolution of some columns of a value reads that value        (start)
+//   rope beside work on each head, such as its norm, has heads as an axis   (apart)
 //   a table looked up by 0, 1, 2, ... is the table itself            (its first rows)
 //   pointwise operands broadcast as a row kernel can, or explicitly
 //   sums over all rows are sum_to, in f32; sums over more than the last axis start with the last axis
@@ -124,6 +125,52 @@ static void convolve_in_place(Prepare *s, Op *o) {
     *x = part->in[0];
     hd_set_int(s->m->cx, &o->attrs, A_START, hd_int(&part->attrs, A_START, 0));
     s->changed = true;
+}
+
+// --- rope
+// Whether a value is [.., heads, size] of the heads of a rope, in which its row has all of them.
+static bool has_heads(const Op *rope, const Type *t) {
+    const Type *row = rope->in[0]->type;
+    const int64_t heads = hd_int(&rope->attrs, A_HEADS, 1);
+    return t->rank == row->rank + 1 && t->dim[t->rank - 2] == heads && hd_type_cols(t) * heads == hd_type_cols(row);
+}
+
+// A reshape that does not depend on how its operand is spread.
+static bool plain_reshape(const Op *o) {
+    return o && o->kind == OP_RESHAPE && !hd_has(&o->attrs, A_OVER) && !hd_has(&o->attrs, A_DIMS);
+}
+
+static bool on_heads(const Op *rope, const Op *o) { // row work on each head
+    RowSpace own;
+    return o && !hd_op_is(o, TRAIT_SCALAR | TRAIT_ALIAS) && hd_row_natural(o, &own) &&
+           own.cols * hd_int(&rope->attrs, A_HEADS, 1) == hd_type_cols(rope->in[0]->type);
+}
+
+static bool read_on_heads(const Prepare *s, const Op *rope, const Value *v) {
+    for (int i = 0; i < s->uses.count[v->id]; i++)
+        if (on_heads(rope, s->uses.users[v->id][i])) return true;
+    return false;
+}
+
+// y = rope(reshape(norm(x))), and for its gradient norm_grad(reshape(rope(dy)), ..): one space of rows.
+static void turn_apart(Prepare *s, Op *o) {
+    if (o->n_in > 1 || hd_int(&o->attrs, A_HEADS, 1) < 2 || hd_has(&o->attrs, A_TURNED)) return;
+    Op *before = o->in[0]->def, *after = s->uses.count[o->out[0]->id] == 1 ? s->uses.users[o->out[0]->id][0] : NULL;
+    const bool made = plain_reshape(before) && has_heads(o, before->in[0]->type) &&
+                      on_heads(o, before->in[0]->def);
+    const bool read = plain_reshape(after) && has_heads(o, after->out[0]->type) &&
+                      read_on_heads(s, o, after->out[0]);
+    if (!made && !read) return;
+    Builder b = hd_builder_before(o);
+    Attrs as = hd_attrs_copy(s->m->cx, &o->attrs);
+    hd_set_flag(s->m->cx, &as, A_APART);
+    const Type *type = made ? before->in[0]->type : after->out[0]->type;
+    Value *x = made ? before->in[0] : hd_build1(&b, OP_RESHAPE, o->in[0], NULL, NULL, type);
+    Value *y = hd_build1(&b, OP_ROPE, x, NULL, &as, NULL);
+    replace(s, o->out[0], hd_build1(&b, OP_RESHAPE, y, NULL, NULL, o->out[0]->type));
+    if (read) replace(s, after->out[0], y);
+    hd_erase(o);
+    hd_count(s->cx, "rotations of heads apart", 1);
 }
 
 // --- lookups by position
@@ -372,6 +419,11 @@ void hd_fuse_prepare(Module *m, Func *f, PassCx *cx) {
         if (hd_op_is(o, TRAIT_LOOKUP)) simplify_lookup(&s, o);
         view_rows(&s, o);
         if (hd_op_is(o, TRAIT_CONVOLUTION)) convolve_in_place(&s, o);
+    }
+    remove_dead(&s);
+    for (Op *o = f->first, *next; o; o = next) {
+        next = o->next;
+        if (o->kind == OP_ROPE) turn_apart(&s, o);
     }
     remove_dead(&s);
     for (Op *o = f->first, *next; o; o = next) {

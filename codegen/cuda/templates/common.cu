@@ -335,6 +335,11 @@ __device__ __forceinline__ void warp_angles(int position, const R *turns, R *ang
         rope_angle<half>(position, i, turns, angles + i, angles + half + i);
     __syncwarp();
 }
+// Number i of the angles of a block's positions: its sine and its cosine.
+template <int half, class R>
+__device__ __forceinline__ void block_angle(int position, int i, const R *turns, R (*angles)[2 * half]) {
+    rope_angle<half>(position, i % half, turns, &angles[i / half][i % half], &angles[i / half][half + i % half]);
+}
 template <int half, class R> __device__ __forceinline__ R turned(R x, R other, int i, R s, R c, bool inverse) {
     return fused(x, c, times((i < half) != inverse ? -other : other, s));
 }

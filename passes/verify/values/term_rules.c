@@ -432,6 +432,18 @@ static const Term *term_cast(const Terms *t, const Op *o, int i, const Type *typ
     return hd_term_cast(t, in[0], type->dtype);
 }
 
+// Heads that are an axis of their own turn as those in a row.
+static const Term *term_rope(const Terms *t, const Op *o, int i, const Type *type, const Term *const *in) {
+    if (!hd_has(&o->attrs, A_APART)) return hd_term_plain(t, o->kind, i, type, &o->attrs, o->n_in, in);
+    Attrs as = hd_attrs_copy(t->cx, &o->attrs);
+    hd_unset(&as, A_APART);
+    Type row = *type;
+    row.dim[--row.rank - 1] *= type->dim[type->rank - 1];
+    const Type *rows = hd_type(t->cx, row.dtype, row.rank, row.dim);
+    const Term *x = hd_term_reshape(t, in[0], rows);
+    return hd_term_reshape(t, hd_term_plain(t, o->kind, i, rows, &as, 1, &x), type);
+}
+
 static const Term *term_copy(const Terms *t, const Op *o, int i, const Type *type, const Term *const *in) {
     return o->n_in ? in[0] : hd_term_plain(t, o->kind, i, type, &o->attrs, 0, NULL);
 }
