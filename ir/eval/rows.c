@@ -215,10 +215,15 @@ const char *hd_eval_conv1d_grad(Eval *e, const Op *op, const Tensor *in, Tensor 
 }
 
 // --- softmax and the loss
+static double largest(const double *x, int64_t n) { // a NaN wins
+    double top = -(double)INFINITY;
+    for (int64_t i = 0; i < n; i++) top = x[i] > top || isnan(x[i]) ? x[i] : top;
+    return top;
+}
+
 // log of the sum of exp over x[0 .. n-1]; the largest element is taken out first, so that nothing overflows.
 static double log_sum_exp(const double *x, int64_t n) {
-    double top = -(double)INFINITY, sum = 0;
-    for (int64_t i = 0; i < n; i++) top = x[i] > top || isnan(x[i]) ? x[i] : top;
+    double top = largest(x, n), sum = 0;
     if (!isfinite(top)) top = 0;
     for (int64_t i = 0; i < n; i++) sum += exp(x[i] - top);
     return top + log(sum);
@@ -236,9 +241,10 @@ const char *hd_eval_softmax(Eval *e HD_UNUSED, const Op *o, const Tensor *in, Te
     bool causal = hd_has(&o->attrs, A_CAUSAL);
     for (int64_t r = 0; r < rows; r++) {
         int64_t row = causal ? r % t->dim[t->rank - 2] : n, count = row + 1 < n ? row + 1 : n;
-        const double *x = in[0].data + r * n;
-        double lse = log_sum_exp(x, count);
-        for (int64_t i = 0; i < count; i++) out[0].data[r * n + i] = exp(x[i] - lse);
+        const double *x = in[0].data + r * n, top = largest(x, count); // an infinite one makes every element NaN
+        double *y = out[0].data + r * n, sum = 0;
+        for (int64_t i = 0; i < count; i++) sum += y[i] = exp(x[i] - top);
+        for (int64_t i = 0; i < count; i++) y[i] /= sum;
     }
     return NULL;
 }

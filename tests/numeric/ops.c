@@ -5,9 +5,11 @@
 // beforehand elsewhere, --load=FILE.so there, with the same other options.
 //   numeric_ops [--build=FILE.so|--load=FILE.so] [--target=host|cuda] [--arch=sm_90] [--dtypes=f32,bf16,f16,f64]
 //   [--pipeline=TEXT] [--plan=FILE.hir] [--keep=FILE] [--coverage] [--part] [--verbose] [--random=FIRST,COUNT]
-//   [--device] [CASE...]
+//   [--with=OP,...] [--guard] [--device] [CASE...]
 // --device: the cuda target is a GPU and not the emulator, whose sums of FP8 products are exact to f32 (bounds.h).
 // --part: of the cases a part that has its turn (tests/unit/part.h).
+// --with: of the cases those that have one of these ops.
+// --guard: with bytes around every value, which no kernel may write.
 // --random: functions of random ops with these seeds instead of the cases; --dtypes then names one dtype.
 #include "codegen/build.h"
 #include "codegen/codegen.h"
@@ -15,6 +17,7 @@
 #include "runtime/heddle.h"
 #include "runtime/world/world.h"
 #include "tests/numeric/bounds.h"
+#include "tests/numeric/encoded.h"
 #include "tests/numeric/harness.h"
 #include "tests/numeric/op_cases.h"
 #include "tests/numeric/random_graph.h"
@@ -24,8 +27,8 @@
 #include <unistd.h>
 
 typedef struct {
-    const char *target, *arch, *dtypes, *pipeline, *plan, *keep, *build, *load;
-    bool coverage, part, verbose, device;
+    const char *target, *arch, *dtypes, *pipeline, *plan, *keep, *build, *load, *with;
+    bool coverage, part, verbose, device, guard;
     int first, count; // seeds of random functions, instead of the cases
     int n_only;
     char **only;
@@ -40,6 +43,15 @@ static uint64_t hash(uint64_t h, const char *text) {
     return h;
 }
 
+static bool has_op(Arena *a, const char *text, const char *ops) {
+    for (const char *s = strstr(text, "= "); s; s = strstr(s, "= ")) {
+        s += 2;
+        const char *op = hd_sprintf(a, ",%.*s,", (int)strcspn(s, " "), s);
+        if (strstr(hd_sprintf(a, ",%s,", ops), op)) return true;
+    }
+    return false;
+}
+
 // Case n is the function @c<n>_<dtype>. Its numbers come from its text, so that other cases leave them as they are.
 typedef VEC(uint64_t) Seeds;
 
@@ -49,6 +61,7 @@ static void put_case(Out *o, const Options *opt, Seeds *seeds, const char *text,
     if (opt->dtypes &&
         !strstr(hd_sprintf(o->arena, ",%s,", opt->dtypes), hd_sprintf(o->arena, ",%s,", dtype_names[dtype])))
         return;
+    if (opt->with && !has_op(o->arena, text, opt->with)) return;
     hd_printf(o, "func @c%d_%s", number, dtype_names[dtype]);
     for (const char *s = text; *s; s++) {
         if (*s == '$') hd_puts(o, dtype_names[dtype]);
@@ -116,61 +129,12 @@ static const char *module_text(Arena *a, const Options *opt, Seeds *seeds) {
     return o.text;
 }
 
-// --- bytes of a dtype
+// --- what is put into memory
 
-static void encode(DType d, const double *x, int64_t n, char *bytes) {
-    for (int64_t i = 0; i < n; i++) {
-        float f = (float)x[i];
-        double r = hd_round(d, x[i]);
-        int32_t whole = (int32_t)x[i];
-        uint32_t b;
-        uint16_t h;
-        switch (d) {
-        case TY_F32: memcpy(bytes + 4 * i, &f, 4); break;
-        case TY_F64: memcpy(bytes + 8 * i, &x[i], 8); break;
-        case TY_I32: memcpy(bytes + 4 * i, &whole, 4); break;
-        case TY_BF16:
-            f = (float)r;
-            memcpy(&b, &f, 4);
-            h = (uint16_t)(b >> 16);
-            memcpy(bytes + 2 * i, &h, 2);
-            break;
-        case TY_F16: { // r is exact in half precision: scale its exponent into place
-            f = (float)r * 0x1p-112f;
-            memcpy(&b, &f, 4);
-            h = (uint16_t)((b & 0x7fffffffu) >> 13 | (b >> 16 & 0x8000u));
-            memcpy(bytes + 2 * i, &h, 2);
-            break;
-        }
-        default: HD_BUG("no test encodes %s", hd_dtype_text(d));
-        }
-    }
-}
-
-static double decode(DType d, const char *bytes, int64_t i) {
-    float f;
-    double x;
-    int32_t whole;
-    uint16_t h;
-    uint32_t b;
-    switch (d) {
-    case TY_F32: memcpy(&f, bytes + 4 * i, 4); return (double)f;
-    case TY_F64: memcpy(&x, bytes + 8 * i, 8); return x;
-    case TY_I32: memcpy(&whole, bytes + 4 * i, 4); return whole;
-    case TY_BF16:
-        memcpy(&h, bytes + 2 * i, 2);
-        b = (uint32_t)h << 16;
-        memcpy(&f, &b, 4);
-        return (double)f;
-    case TY_F16:
-        memcpy(&h, bytes + 2 * i, 2);
-        if ((h & 0x7c00) == 0x7c00)
-            return h & 0x3ff ? (double)NAN : (h & 0x8000 ? -(double)INFINITY : (double)INFINITY);
-        b = (uint32_t)(h & 0x7fff) << 13 | (uint32_t)(h & 0x8000) << 16;
-        memcpy(&f, &b, 4);
-        return (double)(f * 0x1p112f);
-    default: HD_BUG("no test decodes %s", hd_dtype_text(d));
-    }
+// An operand %n: scores of a bad router.
+static double bad_score(uint64_t *seed) {
+    static const double scores[] = {(double)NAN, (double)INFINITY, -(double)INFINITY, 0, 0, 0, 1, 1, 1, -1, -1, 2};
+    return scores[(int)uniform(seed, 0, sizeof scores / sizeof *scores)];
 }
 
 static void fill(const char *name, Tensor t, uint64_t *seed) {
@@ -180,7 +144,9 @@ static void fill(const char *name, Tensor t, uint64_t *seed) {
     if (t.type->dtype == TY_I32) { lo = 0; hi = name[0] == 'i' ? strtod(name + 1, NULL) : 5; }
     for (int64_t i = 0; i < hd_type_count(t.type); i++) {
         double v = uniform(seed, lo, hi);
-        t.data[i] = t.type->dtype == TY_I32 ? floor(v) : hd_round(t.type->dtype, v);
+        t.data[i] = !strcmp(name, "n")          ? bad_score(seed)
+                    : t.type->dtype == TY_I32 ? floor(v)
+                                              : hd_round(t.type->dtype, v);
     }
 }
 
@@ -250,13 +216,23 @@ static void compare(OpProgram *r, const Func *f, const char *what, int64_t offse
         printf("%s %s %s: %.2f of the bound\n", r->t->name, what, hd_type_text(r->m->cx, want.type), worst);
 }
 
-static bool poison(OpProgram *r) {
-    size_t bytes = (size_t)r->p->arena_bytes;
-    char *raw = malloc(bytes);
-    memset(raw, 0xff, bytes);
-    bool ok = r->p->backend->write(r->x, 0, raw, bytes);
+static bool put_bytes(OpProgram *r, int64_t offset, int64_t bytes, int value) {
+    char *raw = malloc((size_t)bytes + 1);
+    memset(raw, value, (size_t)bytes);
+    const bool ok = r->p->backend->write(r->x, offset, raw, (size_t)bytes);
     if (!ok) fail(r->t, "write: %s", r->failure());
     free(raw);
+    return ok;
+}
+
+// Bytes of 0xff are a NaN; results of i32 begin with other ones, since many ops write -1. Guards are left alone, and so
+// is what lies between them.
+static bool poison(OpProgram *r, const Func *f, const HdFunc *hf) {
+    bool ok = r->opt->guard || put_bytes(r, 0, r->p->arena_bytes, 0xff);
+    for (int i = 0; i < hf->n_results && ok; i++) {
+        const Type *type = hd_return(f)->in[i]->type;
+        ok = put_bytes(r, hf->results[i].offset, hd_type_bytes(type), type->dtype == TY_I32 ? 0x81 : 0xff);
+    }
     return ok;
 }
 
@@ -321,7 +297,7 @@ static void run_case(OpProgram *r, const Func *f) {
     Tensor in[HD_MAX_IN], out[HD_MAX_IN];
     const HdFunc *hf = find_func(r->p, f->name);
     r->t->name = f->name;
-    bool ok = hf && poison(r);
+    bool ok = hf && poison(r, f, hf);
     if (!hf) fail(r->t, "the program has no such function");
     bool storage = has_storage(f);
     for (const Symbol *s = r->m->symbols; storage && ok && s; s = s->next) {
@@ -423,7 +399,9 @@ static Module *plan(Ctx *cx, Test *t, const Options *opt, Seeds *seeds) {
     } else {
         Pipeline p;
         ManagerOptions options = hd_manager_defaults();
-        if (!hd_pipeline_parse(cx, opt->pipeline, &p) || !hd_manager_run(m, &p, &options)) return NULL;
+        if (!hd_pipeline_parse(cx, opt->pipeline, &p)) return NULL;
+        if (opt->guard && !hd_pipeline_option(cx, &p, "plan-memory", "guard", 256)) return NULL;
+        if (!hd_manager_run(m, &p, &options)) return NULL;
     }
     if (!m || !hd_verify(m)) return NULL;
     cover(t, m);
@@ -470,12 +448,19 @@ static void test(Ctx *cx, Test *t, const Options *opt) {
     if (r.m && opt->coverage) check_coverage(t);
     else if (r.m && opt->build) t->compared += build_program(cx, &r, opt->build);
     else if (r.m) r.p = opt->load ? load_program(cx, &r, opt->load) : build_and_load(cx, &r);
+    HdProgram guarded;
+    if (r.p && opt->guard) { // indices out of range are cases, too
+        guarded = *r.p;
+        guarded.indexed_in = NULL;
+        r.p = &guarded;
+    }
     if (r.p) {
         r.x = r.p->backend->open(r.p, hd_world_alone(), &(HdOpen){0});
+        if (r.x) r.x->check = opt->guard;
         if (r.x) run_cases(&r);
         else fail(t, "cannot open the program: %s", r.failure());
         if (r.x) r.p->backend->close(r.x);
-        if (!opt->n_only && !opt->dtypes && !opt->count) check_coverage(t);
+        if (!opt->n_only && !opt->dtypes && !opt->with && !opt->count) check_coverage(t);
     }
     Out o = hd_out(cx->arena);
     hd_diags_print(&cx->diags, &o);
@@ -493,12 +478,14 @@ int main(int argc, char **argv) {
         else if (!strncmp(argv[i], "--plan=", 7)) opt.plan = argv[i] + 7;
         else if (!strncmp(argv[i], "--build=", 8)) opt.build = argv[i] + 8;
         else if (!strncmp(argv[i], "--load=", 7)) opt.load = argv[i] + 7;
+        else if (!strncmp(argv[i], "--with=", 7)) opt.with = argv[i] + 7;
         else if (!strncmp(argv[i], "--keep=", 7)) opt.keep = argv[i] + 7;
         else if (sscanf(argv[i], "--random=%d,%d", &opt.first, &opt.count) == 2) continue;
         else if (!strcmp(argv[i], "--coverage")) opt.coverage = true;
         else if (!strcmp(argv[i], "--part")) opt.part = true;
         else if (!strcmp(argv[i], "--verbose")) opt.verbose = true;
         else if (!strcmp(argv[i], "--device")) opt.device = true;
+        else if (!strcmp(argv[i], "--guard")) opt.guard = true;
         else {
             opt.only = argv + i;
             opt.n_only = argc - i;

@@ -15,6 +15,7 @@ import glob
 import json
 import math
 import os
+import re
 import resource
 import struct
 import subprocess
@@ -70,6 +71,9 @@ MASKS = ("tests/run/masks.hd", "train.batch=1")
 SSD = ("tests/run/ssd.hd", "layers=1", "seq=90", "chunk=70", "packed=1", "train.batch=1")
 SSD_CORES = ("tests/run/ssd.hd", "layers=1", "dim=64", "heads=4", "width=64", "seq=150", "chunk=64", "train.batch=1",
              "train.precision.compute=bf16")
+
+OVER = ("tests/run/routed.hd", "layers=2", "scale=20", "seq=150", "train.batch=1", "schedule.mesh.expert=3",
+        "schedule.experts=exchange")
 
 
 def masks(*settings):
@@ -130,6 +134,12 @@ PROGRAMS = {
     "routed": (F32, "90", ("tests/run/routed.hd", "seq=1600", "capacity=340", "train.batch=1")),
     "routed_ranks": (F32, "90", ("tests/run/routed.hd", "active=3", "seq=700", "capacity=210", "train.batch=1",
                                  "schedule.mesh.expert=3", "schedule.experts=exchange", "schedule.experts.bound=98")),
+    # scores of which about half are NaN: the first two of them are chosen
+    "routed_bad": (F32, "90", ("tests/run/routed.hd", "bad=1", "seq=300", "train.batch=1")),
+    # an exchange with too little room, in the first layer, whose tokens without room are NaN in the second one; with as
+    # many rows as the first layer wants, which the second one exceeds
+    "routed_over": (F32, "90", (*OVER, "schedule.experts.bound=30")),
+    "routed_full": (F32, "90", (*OVER, "schedule.experts.bound=103")),
     "ssd": (F32, "80", SSD),
     "conv": (F32, "90", ("tests/run/conv.hd",)),
     # on tensor cores: steps of 64 positions, the last one short, documents, groups of two heads, both widths of a state
@@ -151,7 +161,8 @@ PROGRAMS = {
     "softcap_192": masks("dim=768", "seq=200", "window=70", "packed=1", "softcap=1.5"),
     "documents_64": masks("dim=256", "seq=640", "packed=1"),
 }
-RANKS = {"moe_ranks": 3, "routed_ranks": 3, "muon_ranks": 2}  # of a program; others have one
+RANKS = {"moe_ranks": 3, "routed_ranks": 3, "routed_over": 3, "routed_full": 3, "muon_ranks": 2}  # others have one
+OVERFLOWS = ("routed_over", "routed_full")  # end with the bound that would do, which is their digest
 WRITES = ("tiny", "llama_text")  # logits of a few sequences, within the bound of the loss; a text, the same tokens
 # the likeliest token; any; among the first, by number, by shares, by both
 CHOICES = (["--temperature=0"], ["--temperature=1.5"], ["--top-k=20"], ["--top-p=0.7"],
@@ -241,6 +252,11 @@ class Tried:
         if self.name in VALIDATED:
             command += [f"--val={data}", "--val-batches=1", f"--log={digest}.log"]
         why = self.call(command, limit, **env, **more)
+        bound = re.search(r"schedule\.experts\.bound=\d+", why or "") if self.name in OVERFLOWS else None
+        if bound:
+            with open(digest, "w", encoding="utf-8") as out:
+                out.write(bound.group())
+            return digest, None
         if not why and self.name in VALIDATED:
             with open(digest + ".log", encoding="utf-8") as log, open(digest, "a", encoding="utf-8") as out:
                 out.write("".join(line for line in log if "val_loss" in line))
@@ -315,6 +331,18 @@ class Tried:
         print(f"{self.name}: logits off by {off:.1e}", flush=True)
         return None if off <= self.bound else f"logits are off by {off:.1e}, bound {self.bound}"
 
+    def far_bounds(self):
+        said = {}
+        for target, order in (("host", 0), *(("cuda", o) for o in self.args.orders)):
+            digest, why = self.digest(target, order)
+            if why:
+                return f"{target}, order {order}: {why}"
+            with open(digest, encoding="utf-8") as f:
+                said[f"{target} {order}"] = f.read()
+        print(f"{self.name}: {said['host 0']}", flush=True)
+        alike = len(set(said.values())) == 1 and "bound" in said["host 0"]
+        return None if alike else f"bounds that would do: {said}"
+
     def wrong(self):
         first, *others = self.args.orders
         for target in ("cuda",) if self.args.races else ("host", "cuda"):
@@ -323,6 +351,8 @@ class Tried:
                 return f"{target}: {why}"
         if self.args.races:
             return self.digest("cuda", steps=1, FAKE_CUDA_SIMT_RACES="1")[1]
+        if self.name in OVERFLOWS:
+            return self.far_bounds()
         there, host, why = self.halted("host", 0)
         here, lines, wrong = self.halted("cuda", first)
         if why or wrong:

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""How well the programs of tests/run/simt.py catch broken kernels: each mutant is one edit of a kernel's text
-(mutate.py), and must end with an error, with other bits in some order, or with other bits than the text as it is.
+"""How well the programs of tests/run/simt.py, and cases of numeric_ops, catch broken kernels: each mutant is one edit
+of a kernel's text (mutate.py), and must end with an error, with other bits in some order, or with other bits than the
+text as it is.
 
 usage: mutants.py ROOT HEDDLEC FAKES FOLDER                    the sample for every change: all must be caught
        mutants.py ROOT HEDDLEC FAKES FOLDER --all [OPTIONS]    every mutant, or some of them
   --files=F,...       of these templates only (codegen/cuda/templates; "rows": kernels without a template)
   --kinds=K,...       of these kinds only
-  --programs=P,...    with these programs of tests/run/simt.py only
+  --programs=P,...    with these programs only, of tests/run/simt.py or CASES
   --every=N           every Nth of them
   --orders=0,races,1,2,4,5  values of FAKE_CUDA_SIMT_ORDER, in turn until one catches the mutant; races: order 0 with
                       FAKE_CUDA_SIMT_RACES=1
@@ -35,6 +36,16 @@ import mutate  # noqa: E402
 import simt  # noqa: E402
 
 LIMIT = 100  # seconds of processor time that a mutant may run
+# Of numeric_ops, the cases that have some ops: compute capability and options. They are beside heddlec.
+CASES = {
+    "case_route": ("90", "--with=route,own_index"),
+    "case_choice": ("90", "--with=top_k,top_k_grad", "--dtypes=f32,bf16"),
+    "case_dispatch": ("90", "--with=dispatch", "--dtypes=f32"),
+    "case_rows": ("90", "--with=take,combine,combine_grad", "--dtypes=f32,bf16"),
+    "case_grouped": ("90", "--with=grouped,grouped_grad", "--dtypes=f32"),
+    "case_mma": ("80", "--with=grouped,grouped_grad", "--dtypes=bf16"),
+    "case_wgmma": ("90", "--with=grouped,grouped_grad", "--dtypes=bf16"),
+}
 # template: programs whose kernels it makes, tried in turn. "rows": kernels without a template; "conv1d": convolutions,
 # whose functions are named by what they have (FORMS) instead of the number of the kernel.
 WGMMA = ["causal_64", "full_64", "documents_64", "window_64", "rounds_64", "masks_128", "causal_128", "masks_64",
@@ -49,11 +60,11 @@ PROGRAMS = {
     "cross_entropy": ["tiny_bf16", "tiny_vocab"], "embedding_grad": ["gpt2", "tiny_bf16"],
     "embedding_grad_few": ["gpt2", "tiny_bf16"], "grad_norm": ["tiny_bf16", "gpt2"], "update": ["tiny_bf16", "gpt2"],
     "fp8": ["tiny_fp8", "llama_fp8"],
-    "route": ["routed_ranks"], "own_index": ["routed_ranks"], "top_k": ["moe"], "top_k_grad": ["moe"],
-    "dispatch": ["routed"],
-    "take": ["moe"], "combine": ["moe"], "combine_grad": ["moe"], "grouped": ["moe_80"], "grouped_grad": ["moe_80"],
-    "grouped_mma": ["moe_mma"],
-    "grouped_wgmma": ["moe"], "wgmma": ["muon_half", "moe"], "symmetric": ["muon_half"],
+    "route": ["case_route", "routed_over", "routed_full", "routed_ranks"], "own_index": ["case_route"],
+    "top_k": ["case_choice"], "top_k_grad": ["case_choice"], "dispatch": ["case_dispatch"],
+    "take": ["case_rows"], "combine": ["case_rows"], "combine_grad": ["case_rows"],
+    "grouped": ["case_grouped"], "grouped_grad": ["case_grouped"], "grouped_mma": ["case_mma"],
+    "grouped_wgmma": ["case_wgmma"], "wgmma": ["muon_half", "case_wgmma"], "symmetric": ["muon_half"],
     "conv1d": ["conv"],
     "ssd": ["ssd"], "ssd_mma": SSD, "ssd_mma_forward": SSD, "ssd_mma_grad": SSD, "mma": ["moe_mma", *SSD],
     "common": ["tiny_bf16", "gpt2"], "rows": ["tiny_bf16", "gpt2", "llama", "gpt2_odd", "tiny_rows"],
@@ -85,6 +96,27 @@ def convolution(function, body):
     return "_".join([bare, *(f for f, has in FORMS.items() if re.search(has, body))]) if "conv1d" in bare else None
 
 
+class Cases(simt.Tried):
+    """Cases of numeric_ops, whose kernels are compared with the evaluator, in memory with guards."""
+
+    def __init__(self, args, folder, name):
+        self.args, self.folder, self.name = args, folder, name
+        self.capability, *options = CASES[name]
+        self.command = [os.path.join(os.path.dirname(args.heddlec), "numeric_ops"), "--target=cuda",
+                        f"--arch=sm_{self.capability}", "--guard", *options]
+        self.library = os.path.join(folder, name + ".so")
+
+    def build(self, target):
+        return self.call([*self.command, f"--build={self.library}"])
+
+    def digest(self, target, order=0, steps=1, limit=None, options=(), **more):
+        env = dict(HEDDLE_CUDA_PATH=self.args.fakes, FAKE_CUDA_SIMT=self.args.kept, FAKE_CUDA_SIMT_ORDER=str(order),
+                   FAKE_CUDA_CC=self.capability, HEDDLE_CACHE="off", HEDDLE_TUNE="0", HEDDLE_STALL_SECONDS="600")
+        path = f"{self.library}.{order}" + more.get("SIMT_EDIT", "").replace("/", "_")
+        with open(path, "w", encoding="utf-8") as f:
+            return path, self.call([*self.command, f"--load={self.library}"], limit and 30, stdout=f, **env, **more)
+
+
 class Bench:
     """Programs that are built once, with the modules that each one loads and its digest."""
 
@@ -99,7 +131,8 @@ class Bench:
 
     def program(self, name):
         if name not in self.programs:
-            tried, listed = simt.Tried(self.args, self.folder, name), os.path.join(self.folder, name + ".list")
+            kind, listed = Cases if name in CASES else simt.Tried, os.path.join(self.folder, name + ".list")
+            tried = kind(self.args, self.folder, name)
             wrong = tried.build("cuda")
             path, why = (None, wrong) if wrong else tried.digest("cuda", steps=1, SIMT_LIST=listed)
             if why:
@@ -118,7 +151,7 @@ class Bench:
                 has = {function for function, _, _ in mutate.functions(mutate.without_comments(text))}
                 of = [f for f, functions in self.templates.items() if functions <= has]
                 forms = {f: convolution(f, text[start:end]) for f, start, end in mutate.functions(text)}
-                for s in mutate.sites(text):
+                for s in mutate.numbered(text):
                     form = forms.get(s.function)
                     if next((f for f in of if s.function in self.templates[f]), "conv1d" if form else "rows") == file:
                         key = file, form or s.function, s.kind, s.number
@@ -150,10 +183,10 @@ class Mutant:
 
     def compiled(self):
         """Its library. None: it is no C++, or the same code."""
-        done = subprocess.run([sys.executable, os.path.join(HERE, "compile.py"), self.library[:-3] + ".cu",
-                               simt.PROGRAMS[self.name][1], self.folder], capture_output=True, text=True,
-                              env=dict(os.environ, SIMT_ENGINE=os.path.join(self.bench.args.fakes, "libsimt.so"),
-                                       SIMT_EDIT=self.edit))
+        capability = self.bench.program(self.name)[0].capability
+        env = dict(os.environ, SIMT_ENGINE=os.path.join(self.bench.args.fakes, "libsimt.so"), SIMT_EDIT=self.edit)
+        done = subprocess.run([sys.executable, os.path.join(HERE, "compile.py"), self.library[:-3] + ".cu", capability,
+                               self.folder], capture_output=True, text=True, env=env)
         if done.returncode:
             return None
         library = done.stdout.strip()

@@ -100,3 +100,12 @@ def sites(text):
             from_ = text.rfind("\n", 0, start + at) + 1
             line = text[from_:text.find("\n", start + at)].strip()
             yield Site(name, kind, count[name, kind], start + at, text[start + at:start + at + len(old)], new, line)
+
+
+def numbered(text):
+    """The same edits; a template that the text has again has its numbers again."""
+    plain, every, first = without_comments(text), list(sites(text)), {}
+    for _, start, end in functions(plain):
+        mine = [site for site in every if start <= site.at < end]
+        for site, like in zip(mine, first.setdefault(plain[start:end], mine)):
+            yield site._replace(number=like.number)

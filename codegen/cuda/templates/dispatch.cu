@@ -37,7 +37,7 @@ extern "C" __global__ void __launch_bounds__(DI_THREADS) DI_COUNT(const int *ind
                 n += i < end && index[i] == (int)blockIdx.x;
             }
         n = di_sum<DI_THREADS>(n, warps);
-        all += n < DI_CAPACITY ? n : DI_CAPACITY;
+        all += min(n, DI_CAPACITY);
     }
     if (threadIdx.x == 0) counts[blockIdx.x] = all;
 }
@@ -89,6 +89,6 @@ extern "C" __global__ void __launch_bounds__(DI_THREADS)
             }
             __syncthreads();
         }
-        start += rank < DI_CAPACITY ? rank : DI_CAPACITY;
+        start += min(rank, DI_CAPACITY);
     }
 }

@@ -160,11 +160,12 @@ template <class T, class OUT, i64 ROWS, int GROUPS, i64 M, i64 N, bool TB, bool 
                 leave(team, d, map);
                 continue;
             }
+            if constexpr (!GRAD) // rows behind those of the group are others'
 #pragma unroll
-            for (int half = 0; half < 2; half++) { // rows behind those of the group are others'
-                const int r = row + mine + 8 * half;
-                gw_put(out + (first + r) * N, d, half, col, (int)N, r < rows);
-            }
+                for (int half = 0; half < 2; half++) {
+                    const int r = row + mine + 8 * half;
+                    gw_put(out + (first + r) * N, d, half, col, (int)N, r < rows);
+                }
         }
         if ((threadIdx.x & 127) == 0) gw_left<0>();
     }

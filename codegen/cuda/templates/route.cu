@@ -13,7 +13,7 @@ extern "C" __global__ void __launch_bounds__(RO_THREADS)
     enter();
     __shared__ int votes[RO_THREADS / 32];
     const int rank = blockIdx.x, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int column = (rank + 2 * RO_RANKS - (int)own - 1) % RO_RANKS, start = rank * RO_N;
+    const int column = (rank + RO_RANKS - 1 - (int)own) % RO_RANKS, start = rank * RO_N;
     int rows = 0; // before the next token
     for (int first = 0; first < RO_N; first += RO_THREADS) {
         const int i = first + threadIdx.x;
@@ -35,12 +35,12 @@ extern "C" __global__ void __launch_bounds__(RO_THREADS)
         }
         __syncthreads();
     }
-    for (int i = (rows < RO_CAPACITY ? rows : RO_CAPACITY) + threadIdx.x; i < RO_N; i += RO_THREADS) {
+    for (int i = min(rows, RO_CAPACITY) + threadIdx.x; i < RO_N; i += RO_THREADS) {
         source[start + i] = -1;
         for (int j = 0; j < RO_K; j++) sent[(start + i) * RO_K + j] = -1;
     }
     if (RO_CAPACITY >= RO_N || threadIdx.x) return;
-    const i64 most = (i64)(RO_K < RO_RANKS ? RO_K : RO_RANKS) * RO_N;
+    const i64 most = (i64)min(RO_K, RO_RANKS) * RO_N;
     if (rows > RO_CAPACITY && !atomicMax(wanted + 1, 0))
         atomicMax(wanted, (int)((i64)(rows - 1) * RO_RANKS * 100 / most + 1));
     __threadfence();

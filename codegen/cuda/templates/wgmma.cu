@@ -133,14 +133,6 @@ __device__ __forceinline__ void gw_turn(u32 (&w)[4]) {
     }
 }
 // Columns from `col` on of a row that begins at `to`; of rows that are not `inside`, nothing.
-template <int N> __device__ __forceinline__ void gw_put(float *to, const float (&d)[N], int half, int col, int cols,
-                                                        bool inside) {
-#pragma unroll
-    for (int j = 0; j < N / 4; j++) {
-        const int c = col + j * 8 + (threadIdx.x & 3) * 2;
-        if (inside && c < cols) *(float2 *)(to + c) = make_float2(d[4 * j + 2 * half], d[4 * j + 2 * half + 1]);
-    }
-}
 template <int N, class T> __device__ __forceinline__ void gw_put(T *to, const float (&d)[N], int half, int col,
                                                                  int cols, bool inside) {
 #pragma unroll
