@@ -164,6 +164,7 @@ static const struct { const char *word, *beside, *hint; } other_arguments[] = {
 
 // Settings by the names that other programs have for them.
 static const struct { const char *word, *ours; } known_settings[] = {
+    {"capacity_factor", "'capacity' of dispatch in the model, the rows of an expert: factor * tokens * k / experts"},
     {"batch_size", "train.batch"}, {"local_batch_size", "train.batch"}, {"micro_batch_size", "train.batch"},
     {"per_device_train_batch_size", "train.batch"}, {"gradient_accumulation_steps", "train.accumulate"},
     {"grad_accum", "train.accumulate"}, {"learning_rate", "train.optimizer.lr"}, {"grad_clip", "train.clip"},
