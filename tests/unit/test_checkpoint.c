@@ -210,7 +210,7 @@ TEST(a_layout_that_makes_no_sense_is_refused) {
                  {"sequences", "-5", "not a number"},
                  {"sequences", "9223372036854775807", "not a number"},
                  {"model_hash", "abd", "another model"},
-                 {"heddle_checkpoint", "4", "not a checkpoint"},
+                 {"heddle_checkpoint", "4", "by a newer Heddle, in format 4"},
                  {"heddle_checkpoint", "2", "is inconsistent"},
                  {"shard 1", "5 00", "another save"},
                  {"shard 0", NULL, "another save"}};
