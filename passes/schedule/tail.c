@@ -39,11 +39,12 @@ static int trigger(const Tail *t, const Op *o) {
 }
 
 // The last two reductions of one stream, and what lies between the one before them and the last. False: there are none.
+// Sums that ops read, as those over tensor, are not among them.
 static bool find_reductions(Tail *t) {
     const Op *before = NULL;
     for (int i = 0; i < t->n_ops; i++) {
         const Op *o = t->ops[i];
-        if (o->kind != OP_REDUCE_SCATTER || o->stream == t->main) continue;
+        if (o->kind != OP_REDUCE_SCATTER || o->n_out || o->stream == t->main) continue;
         before = t->other;
         t->other = t->last;
         t->last = o;
