@@ -85,7 +85,7 @@ SAMPLE = {
     "muon_half": [("symmetric", "SyTile", "await", 3), ("symmetric", "SyTile", "barrier", 5),
                   ("symmetric", "SyTile", "offset", 13)],
     "tiny_bf16": [("common", "block_sum", "barrier", 2), ("cross_entropy", "CrossEntropy", "copies", 2),
-                  ("cross_entropy", "CE_MEAN_KERNEL", "barrier", 2), ("update", "UP_ROUNDING", "random", 2),
+                  ("cross_entropy", "CE_MEAN_KERNEL", "barrier", 1), ("update", "UP_ROUNDING", "random", 2),
                   ("update", "UP_ROUNDING", "random", 4)],
 }
 

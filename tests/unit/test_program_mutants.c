@@ -19,6 +19,9 @@
 
 typedef struct { int mutants, caught, same, alarms; } Score;
 static Score scores[N_MUTATIONS];
+// Of the present case: no data show all that it computes, so an equal result of a mutant that is refused is no alarm.
+// Scales are exact maxima, so that no element saturates, whatever the kernels that count such elements compare.
+static bool blind;
 static int places_of_kind = 3; // at most, in each plan
 static bool in_turns;          // whether places are parted
 
@@ -165,7 +168,7 @@ static bool judge(Plan *p, Mutation what, int site) {
     const bool valid = hd_verify(m);
     const Findings found = valid ? hd_check_plan(m, p->cx->arena, NULL) : (Findings){0};
     const bool caught = !valid || found.n, same = valid && run_plan(m) == p->right;
-    const bool alarm = same && found.n && strstr(found.at[0].text, "computes another program");
+    const bool alarm = same && !blind && found.n && strstr(found.at[0].text, "computes another program");
     Score *of[] = {&p->score, &scores[what]};
     for (int i = 0; i < 2; i++) {
         of[i]->mutants++;
@@ -307,6 +310,7 @@ static const char *plan_of(Ctx *cx, const Case *c) {
 TEST(programs) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         Ctx *cx = hd_ctx_new();
+        blind = strstr(cases[i].sets, "fp8_counts") != NULL;
         try_mutants(cases[i].name, plan_of(cx, &cases[i]));
         hd_ctx_free(cx);
     }
