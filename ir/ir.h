@@ -374,6 +374,8 @@ Builder hd_builder_before(Op *o); // makes ops of the same place in the model as
 Op *hd_build(Builder *b, OpKind k, int n_in, Value *const *in, const Attrs *attrs, const Type *declared);
 // result 0; c may be NULL
 Value *hd_build1(Builder *b, OpKind k, Value *a, Value *c, const Attrs *attrs, const Type *declared);
+Value *hd_build_number(Builder *b, DType d, double x); // a scalar
+Value *hd_build_cast(Builder *b, Value *v, DType d);   // v itself where that is its dtype
 
 // --- uses: who reads a value
 typedef struct { int *count; Op ***users; } Uses; // by value id; an op that reads a value twice is listed twice

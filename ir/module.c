@@ -436,3 +436,16 @@ Value *hd_build1(Builder *b, OpKind k, Value *a, Value *c, const Attrs *attrs, c
     Value *in[2] = {a, c};
     return hd_build(b, k, a ? c ? 2 : 1 : 0, in, attrs, declared)->out[0];
 }
+
+Value *hd_build_number(Builder *b, DType d, double x) {
+    Attrs as = {0};
+    hd_set_float(b->f->module->cx, &as, A_VALUE, x);
+    return hd_build1(b, OP_CONST, NULL, NULL, &as, hd_type(b->f->module->cx, d, 0, NULL));
+}
+
+Value *hd_build_cast(Builder *b, Value *v, DType d) {
+    Ctx *cx = b->f->module->cx;
+    Attrs as = {0};
+    hd_set_word(cx, &as, A_OUT, hd_intern(cx, hd_dtype_text(d)));
+    return v->type->dtype == d ? v : hd_build1(b, OP_CAST, v, NULL, &as, NULL);
+}

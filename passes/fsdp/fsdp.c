@@ -45,11 +45,7 @@ void hd_fsdp_sum(Fsdp *s, Builder *b, const Symbol *from, const Symbol *into, co
 
 void hd_fsdp_store(Fsdp *s, Builder *b, Value *v, const Symbol *into, int64_t offset, bool accumulate) {
     Ctx *cx = s->m->cx;
-    if (v->type->dtype != into->type->dtype) {
-        Attrs as = {0};
-        hd_set_word(cx, &as, A_OUT, hd_intern(cx, hd_dtype_text(into->type->dtype)));
-        v = hd_build1(b, OP_CAST, v, NULL, &as, NULL);
-    }
+    v = hd_build_cast(b, v, into->type->dtype);
     Attrs as = {0};
     hd_set_word(cx, &as, A_INTO, into->name);
     hd_set_int(cx, &as, A_OFFSET, offset);

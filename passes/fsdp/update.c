@@ -35,10 +35,7 @@
 
 // --- the loss
 static Value *times(Builder *b, Value *v, double by) {
-    Attrs as = {0};
-    hd_set_float(b->f->module->cx, &as, A_VALUE, by);
-    Value *factor = hd_build1(b, OP_CONST, NULL, NULL, &as, hd_type(b->f->module->cx, v->type->dtype, 0, NULL));
-    return hd_build1(b, OP_MUL, v, factor, NULL, NULL);
+    return hd_build1(b, OP_MUL, v, hd_build_number(b, v->type->dtype, by), NULL, NULL);
 }
 
 // The mean of a number that each rank has, of ranks that read other sequences, or the sum of counts, goes to `into`.

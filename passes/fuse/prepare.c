@@ -33,13 +33,6 @@ static void replace(Prepare *s, Value *old, Value *now) {
 
 static void set_out(Ctx *cx, Attrs *as, DType d) { hd_set_word(cx, as, A_OUT, hd_intern(cx, hd_dtype_text(d))); }
 
-static Value *cast_to(Prepare *s, Builder *b, Value *v, DType d) {
-    if (v->type->dtype == d) return v;
-    Attrs as = {0};
-    set_out(s->m->cx, &as, d);
-    return hd_build1(b, OP_CAST, v, NULL, &as, NULL);
-}
-
 // --- attention
 // The value of which q, k, v, the operands `qkv`, are the three parts in order, or NULL.
 static Value *packed_source(const Op *o, const int *qkv) {
@@ -197,7 +190,7 @@ static void simplify_lookup(Prepare *s, Op *o) {
         if (o->in[1]->type->dim[0] <= o->in[0]->type->dim[0]) now = first_rows(s, o, o->in[0], o->out[0]->type);
     } else if (hd_type_count(o->in[0]->type) == hd_type_count(o->out[0]->type)) { // every row of the table exactly once
         Builder b = hd_builder_before(o);
-        now = cast_to(s, &b, o->in[0], o->out[0]->type->dtype);
+        now = hd_build_cast(&b, o->in[0], o->out[0]->type->dtype);
         if (now->type != o->out[0]->type) now = hd_build1(&b, OP_RESHAPE, now, NULL, NULL, o->out[0]->type);
     }
     if (!now) return;
@@ -267,7 +260,7 @@ static void columns(Prepare *s, Op *o) {
     Attrs as = {0};
     set_out(s->m->cx, &as, d);
     Value *v = hd_build1(&b, OP_SUM_TO, o->in[0], NULL, &as, hd_type_with(s->m->cx, d, y));
-    replace_sum(s, o, cast_to(s, &b, v, y->dtype));
+    replace_sum(s, o, hd_build_cast(&b, v, y->dtype));
 }
 
 // A sum over the last axis and others: rows first, by a row kernel, then one number a row.

@@ -23,10 +23,7 @@ static Value *fit(Autodiff *d, Value *dv, const Type *t) {
     Ctx *cx = d->b.f->module->cx;
     const Type *same = hd_type_with(cx, dv->type->dtype, t);
     if (dv->type != same) dv = hd_build1(&d->b, OP_SUM_TO, dv, NULL, NULL, same);
-    if (dv->type == t) return dv;
-    Attrs as = {0};
-    hd_set_word(cx, &as, A_OUT, hd_dtype_text(t->dtype));
-    return hd_build1(&d->b, OP_CAST, dv, NULL, &as, NULL);
+    return hd_build_cast(&d->b, dv, t->dtype);
 }
 
 void hd_grad_add(Autodiff *d, Value *v, Value *contribution) {

@@ -23,6 +23,7 @@
 // (loss_chunks.c). A second run of either changes nothing.
 #include "ir/machine/arch.h"
 #include "ir/base/ints.h"
+#include "ir/mesh.h"
 #include "ir/shapes.h"
 #include "passes/analysis/places.h"
 #include "passes/pass.h"
@@ -55,17 +56,7 @@ typedef struct {
 
 // --- quantised values
 
-static Value *number(Builder *b, double x) {
-    Attrs as = {0};
-    hd_set_float(b->f->module->cx, &as, A_VALUE, x);
-    return hd_build1(b, OP_CONST, NULL, NULL, &as, hd_type(b->f->module->cx, TY_F32, 0, NULL));
-}
-
-static Value *converted(Builder *b, Value *v, DType d) {
-    Attrs as = {0};
-    hd_set_word(b->f->module->cx, &as, A_OUT, hd_dtype_text(d));
-    return v->type->dtype == d ? v : hd_build1(b, OP_CAST, v, NULL, &as, NULL);
-}
+static Value *number(Builder *b, double x) { return hd_build_number(b, TY_F32, x); }
 
 // Along `n` axes from `first` on; with `keep` they stay as axes of 1.
 static Value *highest(Builder *b, Value *v, int first, int n, bool keep) {
@@ -80,7 +71,7 @@ static Value *highest(Builder *b, Value *v, int first, int n, bool keep) {
 
 // The largest |x|, in f32.
 static Value *largest(Builder *b, Value *v, int first, int n, bool keep) {
-    return converted(b, highest(b, hd_build1(b, OP_ABS, v, NULL, NULL, NULL), first, n, keep), TY_F32);
+    return hd_build_cast(b, highest(b, hd_build1(b, OP_ABS, v, NULL, NULL, NULL), first, n, keep), TY_F32);
 }
 
 // As quantize does it for a row.
@@ -101,8 +92,8 @@ static Value *constant(Builder *b, double x, int64_t n) { // a vector
 }
 
 static Value *divided(Builder *b, Value *v, Value *inverse, DType d) {
-    Value *x = converted(b, v, TY_F32);
-    return converted(b, hd_build1(b, OP_MUL, x, inverse, NULL, NULL), d);
+    Value *x = hd_build_cast(b, v, TY_F32);
+    return hd_build_cast(b, hd_build1(b, OP_MUL, x, inverse, NULL, NULL), d);
 }
 
 static Scaled of_tensor(Builder *b, Value *v, DType d) {
@@ -145,7 +136,7 @@ static Value *times_columns(Builder *b, Value *v, Value *columns, int i, int n) 
         before.before = source_of(v);
         columns = hd_build1(&before, OP_SLICE, columns, NULL, &as, NULL);
     }
-    return hd_build1(b, OP_MUL, converted(b, v, TY_F32), columns, NULL, NULL);
+    return hd_build1(b, OP_MUL, hd_build_cast(b, v, TY_F32), columns, NULL, NULL);
 }
 
 // The scale of a row is that of the largest element of all its parts.
@@ -186,9 +177,22 @@ static Value *transposed(Fp8 *s, Op *at, Value *v) { // as a matrix
 }
 
 // The property that a product of these factors lacks; NULL: nothing.
+// The parameter that a factor is, through casts; NULL: none.
+static const Symbol *parameter(const Value *v) {
+    while (v->def && v->def->kind == OP_CAST) v = v->def->in[0];
+    return v->def && hd_param_read(v->def, 0) ? hd_op_param(v->def, 0) : NULL;
+}
+
 static const char *unfit(const Fp8 *s, const Op *o) {
     if (o->kind != OP_MATMUL)
         return hd_internf(s->m->cx, "%s has no kernel with scales", hd_op_info(o->kind)->mnemonic);
+    const Symbol *weight = parameter(o->in[1]);
+    const Mesh mesh = hd_mesh(s->m);
+    const Axes over = weight ? hd_axes(&weight->attrs, A_OVER) : 0;
+    if (over && hd_mesh_ranks(&mesh, over) > 1)
+        return hd_internf(s->m->cx, "ranks split @%s over %s, and its products have no scales unless "
+                                    "schedule.mesh.%s = 1", weight->name, hd_axes_text(s->m->cx->arena, over),
+                          hd_axes_text(s->m->cx->arena, over & -over));
     if (hd_has(&o->attrs, A_TA)) return hd_internf(s->m->cx, "its first factor is transposed");
     if (!hd_has(&o->attrs, A_TB) && o->in[1]->type->rank != 2)
         return hd_internf(s->m->cx, "its second factor is no matrix");

@@ -33,17 +33,8 @@ typedef struct {
     VEC(int64_t) of;     // so many elements
 } Counts;
 
-static Value *number(Builder *b, double x) {
-    Attrs as = {0};
-    hd_set_float(b->f->module->cx, &as, A_VALUE, x);
-    return hd_build1(b, OP_CONST, NULL, NULL, &as, hd_type(b->f->module->cx, TY_F32, 0, NULL));
-}
-
-static Value *in_f32(Builder *b, Value *v) {
-    Attrs as = {0};
-    hd_set_word(b->f->module->cx, &as, A_OUT, hd_dtype_text(TY_F32));
-    return v->type->dtype == TY_F32 ? v : hd_build1(b, OP_CAST, v, NULL, &as, NULL);
-}
+static Value *number(Builder *b, double x) { return hd_build_number(b, TY_F32, x); }
+static Value *in_f32(Builder *b, Value *v) { return hd_build_cast(b, v, TY_F32); }
 
 // A number for each row of x, as a column.
 static Value *column(Builder *b, Value *v, const Type *x) {

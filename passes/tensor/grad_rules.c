@@ -19,9 +19,7 @@ static Value *mul(Autodiff *d, Value *a, Value *b) { return two(d, OP_MUL, a, b)
 static Ctx *cx_of(const Autodiff *d) { return d->b.f->module->cx; }
 
 static Value *number(Autodiff *d, double v, const Value *like) { // a scalar of the same dtype
-    Attrs as = {0};
-    hd_set_float(cx_of(d), &as, A_VALUE, v);
-    return hd_build1(&d->b, OP_CONST, NULL, NULL, &as, hd_type(cx_of(d), like->type->dtype, 0, NULL));
+    return hd_build_number(&d->b, like->type->dtype, v);
 }
 
 static Value *reshaped(Autodiff *d, Value *v, const Type *shape) {
@@ -29,11 +27,7 @@ static Value *reshaped(Autodiff *d, Value *v, const Type *shape) {
     return v->type == t ? v : hd_build1(&d->b, OP_RESHAPE, v, NULL, NULL, t);
 }
 
-static Value *cast(Autodiff *d, Value *v, DType dtype) {
-    Attrs as = {0};
-    hd_set_word(cx_of(d), &as, A_OUT, hd_dtype_text(dtype));
-    return v->type->dtype == dtype ? v : hd_build1(&d->b, OP_CAST, v, NULL, &as, NULL);
-}
+static Value *cast(Autodiff *d, Value *v, DType dtype) { return hd_build_cast(&d->b, v, dtype); }
 
 // --- no gradient
 void hd_grad_none(Autodiff *d, const Op *o, Value *dy) {

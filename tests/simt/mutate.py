@@ -103,12 +103,9 @@ def sites(text):
 
 
 def numbered(text):
-    """The same edits; a template that the text has again has its numbers again. What it has once for all its kernels
-    (#ifndef) the compiler reads at its first place."""
+    """The same edits; a template that the text has again has its numbers again."""
     plain, every, first = without_comments(text), list(sites(text)), {}
-    for name, start, end in functions(plain):
-        if plain[start:end] in first and f"#define {name} " not in text:
-            continue
+    for _, start, end in functions(plain):
         mine = [site for site in every if start <= site.at < end]
         for site, like in zip(mine, first.setdefault(plain[start:end], mine)):
             yield site._replace(number=like.number)
