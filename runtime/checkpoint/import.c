@@ -1,5 +1,6 @@
 // --init: weights from safetensors: which files they are in, and their values. Every rank reads exactly what it holds.
 #include "runtime/checkpoint/import.h"
+#include "runtime/checkpoint/keep.h"
 #include "runtime/base/json_read.h"
 #include "runtime/world/world.h"
 #include <errno.h>
@@ -142,6 +143,10 @@ static bool open_weights(Weights *w, const char *path, char **inside) { // insid
             free(*inside);
             *inside = NULL;
         }
+        const int64_t kept = *inside ? -1 : hd_keep_newest_in(path);
+        if (kept >= 0)
+            return hd_fail("the folder %s has no link `latest` to a checkpoint; the newest in it is "
+                           "--init=%s/checkpoint-%lld", path, path, (long long)kept);
         if (!*inside) return hd_fail("the folder %s holds neither %s nor %s nor a checkpoint%s", path, names[0],
                                      names[1], torch_folder(path));
         w->path = *inside;

@@ -51,6 +51,25 @@ bool hd_checkpoint_continues(const char *save, const char *resume) {
     return (!stat(dir, &b) && same(&a, &b)) || (!stat(outer, &b) && same(&a, &b));
 }
 
+// --- kept ones by their steps
+
+static int64_t step_of(const char *name) { // -1: not the folder of a kept checkpoint
+    const size_t n = strlen(KEPT), digits = strncmp(name, KEPT, n) ? 0 : strspn(name + n, "0123456789");
+    return digits && digits < 18 && !name[n + digits] ? strtoll(name + n, NULL, 10) : -1;
+}
+
+int64_t hd_keep_newest_in(const char *dir) {
+    DIR *d = opendir(dir);
+    int64_t newest = -1;
+    for (const struct dirent *e; d && (e = readdir(d));) {
+        char manifest[PATH];
+        const int64_t step = step_of(e->d_name);
+        if (step > newest && join(manifest, e->d_name, CHECKPOINT) && there(dir, manifest)) newest = step;
+    }
+    if (d) closedir(d);
+    return newest;
+}
+
 bool hd_checkpoint_free(const char *save) {
     static const char *const names[] = {CHECKPOINT, "latest/" CHECKPOINT, "best/" CHECKPOINT};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
@@ -58,15 +77,14 @@ bool hd_checkpoint_free(const char *save) {
             return hd_fail("--save=%s: the folder holds the checkpoint of another run, %s/%s: continue it with "
                            "--resume=%s, replace it with --overwrite, or save elsewhere",
                            save, save, names[i], save);
-    return true;
+    const int64_t kept = hd_keep_newest_in(save); // the link to it is broken, or gone
+    return kept < 0 ||
+           hd_fail("--save=%s: the folder holds a checkpoint of another run, " KEPT "%lld: continue it with "
+                   "--resume=%s/" KEPT "%lld, replace it with --overwrite, or save elsewhere",
+                   save, (long long)kept, save, (long long)kept);
 }
 
 // --- removing
-
-static int64_t step_of(const char *name) { // -1: not the folder of a kept checkpoint
-    const size_t n = strlen(KEPT), digits = strncmp(name, KEPT, n) ? 0 : strspn(name + n, "0123456789");
-    return digits && digits < 18 && !name[n + digits] ? strtoll(name + n, NULL, 10) : -1;
-}
 
 static void remove_kept(const char *dir, int64_t step) {
     char name[40], path[PATH];

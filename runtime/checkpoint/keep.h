@@ -21,5 +21,6 @@ typedef struct {
 bool hd_keep_name(const Keep *k, int64_t step, bool best, char name[HD_CHECKPOINT_PATH]);
 // Rank 0, when the checkpoint of a step is whole on the disk: replaces the link and removes older ones.
 bool hd_keep_newest(Keep *k, int64_t step);
+int64_t hd_keep_newest_in(const char *dir); // the step of the newest checkpoint-STEP in the folder; -1: it has none
 double hd_best_before(const char *dir); // the validation loss of the folder's best checkpoint; infinity: there is none
 #endif

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 enum { PATH = 4096 };
 
@@ -383,13 +384,20 @@ static void tell_choices(const StFile *f, const HdExec *x) {
                then, x->choices);
 }
 
+static bool open_main(StFile *f, const char *dir, const char *path) {
+    const int64_t newest = access(path, F_OK) ? hd_keep_newest_in(dir) : -1;
+    if (newest < 0) return hd_st_open(f, path);
+    return hd_fail("%s: no checkpoint there, and no link `latest` to one; the newest in that folder is "
+                   "--resume=%s/checkpoint-%lld", dir, dir, (long long)newest);
+}
+
 // Opens everything, and reads it where all ranks have opened one and the same checkpoint. Result: REPLACED: another
 // run has replaced it meanwhile; READ: *ok says whether all is well; else after hd_fail.
 static int resume_once(HdExec *x, const char *dir, const char *path, const HdResumeRules *rules, Progress *at,
                        bool *ok, unsigned char id[16]) {
     Source s = {.dir = dir, .with = rules->with, .averaged = rules->averaged};
     memset(id, 0, 16);
-    *ok = hd_st_open(&s.main, path);
+    *ok = open_main(&s.main, dir, path);
     if (*ok) id_of(&s.main, id);
     const bool there = *ok;
     *ok = there && open_state(x, &s);

@@ -101,8 +101,14 @@ def case_keep():
     check(steps_in() == [3] and os.readlink("c/latest") == "checkpoint-3", "overwritten:", os.listdir("c"))
     check(all(read(f"c/{n}") == b"mine" for n in ("checkpoint-x", "checkpoint-1.txt", "notes")), "a file is changed")
     os.remove("c/latest")
+    os.symlink("checkpoint-8", "c/latest")  # which is gone: what is left is said, and stays
+    bad(1, "--resume=c/checkpoint-3", args=["--data=data.txt", "--steps=5", "--resume=c"])
+    bad(1, "--init=c/checkpoint-3", args=["--data=data.txt", "--steps=5", "--init=c"])
+    bad(1, "--resume=c/checkpoint-3", "--overwrite", args=["--data=data.txt", "--steps=5", "--save=c", "--keep=1"])
+    os.remove("c/latest")
     os.mkdir("c/latest")
-    bad(1, "c/latest", "a file has its name", args=["--data=data.txt", "--steps=1", "--save=c", "--keep=1"])
+    bad(1, "c/latest", "a file has its name",
+        args=["--data=data.txt", "--steps=1", "--save=c", "--keep=1", "--overwrite"])
 
 
 def case_keep_best():
