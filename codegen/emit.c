@@ -286,6 +286,12 @@ static int row(Emit *e, void *table, const char *text) {
     return rows->n - 1;
 }
 
+static const char *scaling(const Op *o) {
+    if (hd_scales_of_squares(o)) return "HD_SCALED_SQUARES";
+    if (hd_has(&o->attrs, A_BLOCKS)) return "HD_SCALED_BLOCKS";
+    return hd_scales_of_rows(o) ? "HD_SCALED_ROWS" : "HD_SCALED_WHOLE";
+}
+
 int hd_emit_gemm(Emit *e, const Op *o) {
     Product p = hd_product(o);
     DType d = hd_result_type(o, 0)->dtype;
@@ -296,8 +302,9 @@ int hd_emit_gemm(Emit *e, const Op *o) {
     if (hd_has(&o->attrs, A_COLUMNS)) hd_printf(&t, ", .columns = %lld", ll(hd_int(&o->attrs, A_COLUMNS, 0)));
     if (hd_has(&o->attrs, A_ALIGN)) hd_printf(&t, ", .align = %lld", ll(hd_int(&o->attrs, A_ALIGN, 0)));
     if (hd_has(&o->attrs, A_SCALED))
-        hd_printf(&t, ", .scaled = %s%s", hd_scales_of_rows(o) ? "HD_SCALED_ROWS" : "HD_SCALED_WHOLE",
+        hd_printf(&t, ", .scaled = %s%s", scaling(o),
                   hd_has(&o->attrs, A_FAST) ? ", .fast = true" : "");
+    if (hd_has(&o->attrs, A_BLOCKS)) hd_printf(&t, ", .block = %d", HD_BLOCK);
     hd_printf(&t, ", .a = %s, .b = %s, .d = %s, .epilogue = %s, .batch = %lld, .workspace_bytes = %lld}",
               hd_emit_dtype(o->in[0]->type->dtype), hd_emit_dtype(o->in[1]->type->dtype), hd_emit_dtype(d), epi,
               ll(p.batches < 1 ? 1 : p.batches), ll(hd_int(&o->attrs, A_WORKSPACE_BYTES, 0)));

@@ -37,7 +37,30 @@ Product hd_product(const Op *o) {
 
 bool hd_scales_of_rows(const Op *o) {
     const Type *a = o->in[hd_operand_of(o, ROLE_SCALE_A)]->type, *b = o->in[hd_operand_of(o, ROLE_SCALE_B)]->type;
-    return hd_type_count(a) == hd_type_rows(o->in[0]->type) && hd_type_count(b) == hd_type_rows(o->in[1]->type);
+    return !hd_has(&o->attrs, A_BLOCKS) && hd_type_count(a) == hd_type_rows(o->in[0]->type) &&
+           hd_type_count(b) == hd_type_rows(o->in[1]->type);
+}
+
+// A row of scales of squares starts at a multiple of 16 bytes.
+Blocks hd_blocks(const Type *x, bool squares, bool across) {
+    Blocks b = {.rows = hd_type_rows(x), .cols = hd_type_cols(x), .squares = squares, .across = across};
+    const int64_t n = across ? b.rows : b.cols;
+    b.scale_rows = squares ? b.rows / HD_BLOCK : n / HD_BLOCK;
+    b.scale_cols = squares ? hd_round_up(n / HD_BLOCK, 4) : across ? b.cols : b.rows;
+    return b;
+}
+
+Blocks hd_quantized_blocks(const Op *o) {
+    return hd_blocks(o->in[0]->type, hd_has(&o->attrs, A_SQUARES), hd_has(&o->attrs, A_ACROSS));
+}
+
+static bool has_scales_of(const Type *scale, Blocks b) {
+    return scale->rank == 2 && scale->dim[0] == b.scale_rows && scale->dim[1] == b.scale_cols;
+}
+
+bool hd_scales_of_squares(const Op *o) {
+    const Type *scale = o->in[hd_operand_of(o, ROLE_SCALE_B)]->type;
+    return hd_has(&o->attrs, A_BLOCKS) && has_scales_of(scale, hd_blocks(o->in[1]->type, true, false));
 }
 
 unsigned hd_reduced_axes(const Op *o) {

@@ -11,6 +11,16 @@ typedef struct {
 } Product;                       // b_k: k according to b; equal once the types are checked
 Product hd_product(const Op *o); // of matmul, bmm, gemm, grouped, grouped_grad
 bool hd_scales_of_rows(const Op *o); // of a scaled product: each row of a factor has a scale; else all of it has one
+bool hd_scales_of_squares(const Op *o); // of one with blocks: 128 rows of b share a scale; else each row has its own
+
+enum { HD_BLOCK = 128 }; // elements with one scale
+typedef struct {
+    int64_t rows, cols;             // of what is quantised
+    bool squares, across;           // as the attributes of quantize_blocks
+    int64_t scale_rows, scale_cols; // of the scales, as the library reads them; of squares with zeros at the end
+} Blocks;
+Blocks hd_blocks(const Type *x, bool squares, bool across);
+Blocks hd_quantized_blocks(const Op *o); // of quantize_blocks
 
 typedef struct {
     bool grad, packed, causal, documents, sink;

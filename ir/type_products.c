@@ -4,6 +4,23 @@
 #include "ir/shapes.h"
 #include <string.h>
 
+// A block of a row, or for the second factor one of 128 rows, has a scale.
+static const char *scales_of_blocks(Rule *r) {
+    if (hd_has(&r->o->attrs, A_FAST)) return "the sums of blocks are added in f32, and none is fast";
+    for (int i = 0; i < 2; i++) {
+        const Type *x = IN(i), *scale = IN(2 + i);
+        if (hd_type_cols(x) % HD_BLOCK) WRONG("blocks of %d do not divide the rows of %s", HD_BLOCK, TEXT(x));
+        const Blocks rows = hd_blocks(x, false, false), squares = hd_blocks(x, true, false);
+        const Type *is[] = {hd_type(r->cx, TY_F32, 2, (int64_t[]){rows.scale_rows, rows.scale_cols}),
+                            hd_type(r->cx, TY_F32, 2, (int64_t[]){squares.scale_rows, squares.scale_cols})};
+        const bool may = i && hd_type_rows(x) % HD_BLOCK == 0; // have scales of squares
+        if (scale == is[0] || (may && scale == is[1])) continue;
+        WRONG("the %s has scales of its blocks, %s%s%s, and not %s", TEXT(x), TEXT(is[0]), may ? " or of squares " : "",
+              may ? TEXT(is[1]) : "", TEXT(scale));
+    }
+    return NULL;
+}
+
 // The operands of a product but its bias: a, b and, with `scaled`, a scale for each row of both.
 static const char *factors(Rule *r) {
     const bool scaled = hd_has(&r->o->attrs, A_SCALED);
@@ -11,10 +28,12 @@ static const char *factors(Rule *r) {
         if (scaled == hd_dtype_is_fp8(IN(i)->dtype)) continue;
         WRONG(scaled ? "a product with scales multiplies e4m3 or e5m2, not %s" : "factor %s needs scales", TEXT(IN(i)));
     }
+    if (!scaled && hd_has(&r->o->attrs, A_BLOCKS)) return "blocks is of products with scales";
     if (!scaled) return hd_has(&r->o->attrs, A_FAST) ? "fast is of products with scales" : NULL;
     if (!hd_has(&r->o->attrs, A_TB) || hd_has(&r->o->attrs, A_TA))
         return "a product with scales reads the rows of both factors: tb, and not ta";
     if (IN(0)->dtype == TY_E5M2 && IN(1)->dtype == TY_E5M2) return "one of two factors with scales is e4m3";
+    if (hd_has(&r->o->attrs, A_BLOCKS)) return scales_of_blocks(r);
     const bool one = hd_type_count(IN(2)) == 1 && hd_type_count(IN(3)) == 1;
     for (int i = 0; i < 2; i++) {
         const Type *scale = IN(2 + i);

@@ -324,26 +324,6 @@ const char *hd_rule_rows(Rule *r) {
     return e;
 }
 
-const char *hd_rule_quantize(Rule *r) {
-    const Type *x = IN(0);
-    const DType d = hd_rule_out(r, TY_F32);
-    if (!hd_dtype_is_fp8(d)) WRONG("out = %s: quantize makes e4m3 or e5m2", hd_word(&r->o->attrs, A_OUT, ""));
-    if (!x->rank || !hd_dtype_in_f32(x->dtype) || hd_dtype_is_fp8(x->dtype))
-        WRONG("quantize needs rows of f32, bf16 or f16, not %s", TEXT(x));
-    const char *e = hd_rule_give(r, shape_as(r, x, d));
-    return e ? e : hd_rule_give(r, stats(r, x));
-}
-
-const char *hd_rule_requantize(Rule *r) { // rows become columns, of one axis
-    const Type *q = IN(0);
-    const DType d = hd_rule_out(r, TY_F32);
-    if (!hd_dtype_is_fp8(d)) WRONG("out = %s: requantize makes e4m3 or e5m2", hd_word(&r->o->attrs, A_OUT, ""));
-    if (!q->rank || !hd_dtype_is_fp8(q->dtype)) WRONG("requantize needs rows of e4m3 or e5m2, not %s", TEXT(q));
-    const Type *f = stats(r, q);
-    if (IN(1) != f) WRONG("%s needs a factor for each row, %s, not %s", TEXT(q), TEXT(f), TEXT(IN(1)));
-    return hd_rule_give(r, hd_type(r->cx, d, 2, (int64_t[]){hd_type_cols(q), hd_type_rows(q)}));
-}
-
 const char *hd_rule_softmax(Rule *r) {
     const char *e = hd_rule_floating(r, 0);
     if (e) return e;

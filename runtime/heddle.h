@@ -151,10 +151,15 @@ typedef struct { // a matrix product, row-major: d (m x n) = a (m x k) b (k x n)
     int64_t workspace_bytes;
     int align; // every operand starts at a multiple of so many bytes: 1, 2, 4 or 8; 0: 16
     int scaled; // HD_SCALED_*: d = (a b) * scale of a * scale of b (tb): f32; no epilogue, batch 1
+    int64_t block; // of HD_SCALED_BLOCKS and HD_SCALED_SQUARES
     bool fast;  // of scaled: sums of the tensor cores are not added in f32 every few steps
 } HdGemm;
 enum { HD_EPI_NONE, HD_EPI_BIAS }; // bias: n values of d's dtype
-enum { HD_SCALED_NONE, HD_SCALED_ROWS, HD_SCALED_WHOLE }; // a scale for each row of both factors; one for all of each
+enum { // a scale for each row of both factors; one for all of each; one for each `block` elements of a row of both,
+       // [k / block][m] and [k / block][n]; so of a, and of b for `block` rows, [n / block][k / block], with zeros at
+       // the end of a row up to a multiple of 4
+    HD_SCALED_NONE, HD_SCALED_ROWS, HD_SCALED_WHOLE, HD_SCALED_BLOCKS, HD_SCALED_SQUARES
+};
 
 typedef struct {
     unsigned gx, gy, gz, block, shared; // blocks; threads of a block; its dynamic shared memory

@@ -184,6 +184,9 @@ void hd_host_wait(HdExec *x, int event);
 void hd_host_wait_before(HdExec *x, int event); // recorded in the run before
 // Rows of `cols` elements as the op quantize has them: the elements in type `to`, and the scales. NULL: not these.
 void hd_host_quantize(HdDtype from, HdDtype to, int64_t rows, int64_t cols, const void *x, void *q, void *scales);
+// As the op quantize_blocks has them, in blocks of so many elements; a row of scales of squares has a multiple of 4.
+typedef struct { HdDtype from, to; int64_t rows, cols, block; bool squares, across; } HdBlocks;
+void hd_host_quantize_blocks(const HdBlocks *b, const void *x, void *q, float *scales);
 void hd_host_copy(HdDtype from, HdDtype to, int64_t count, const void *src, void *dst, bool accumulate);
 
 // --- called by generated programs, target cuda. The backend's next function returns a failure of these.

@@ -132,6 +132,34 @@ static bool turns_bytes(Map *m, const Type *in) {
     return true;
 }
 
+// What the kernel returns of result i; nullptr: it does not.
+static const char *result(const Map *m, int i) {
+    const Op *r = hd_return(m->k);
+    for (int k = 0; k < r->n_in; k++)
+        if (r->in[k] == m->o->out[i]) return i ? "out1" : "out";
+    return hd_sprintf(m->a, "(%s *)nullptr", hd_cuda_type(m->o->out[i]->type->dtype));
+}
+
+// Vectors of 8 elements where operands begin at multiples of 16 bytes; rows of the operand are read across, too.
+static void map_quantize_blocks(Map *m) {
+    const Blocks b = hd_quantized_blocks(m->o);
+    const int v = m->widest >= 8 && b.cols % 8 == 0 ? 8 : 1, number = m->o->in[0]->index;
+    const int64_t across = hd_ceil_div(b.cols, HD_BLOCK), down = hd_ceil_div(b.rows, HD_BLOCK);
+    const char *q = result(m, 0), *scale = result(m, 1);
+    const double limit = hd_dtype_info(m->o->out[0]->type->dtype)->largest;
+    signature(m, 256);
+    if (!hd_type_count(m->o->in[0]->type)) {
+        grid(m, 0);
+        return;
+    }
+    if (b.squares)
+        line(m, "quantize_squares<%d>(in%d, %s, %s, %.1ff, %lld);", v, number, q, scale, limit, ll(b.cols));
+    else
+        line(m, "quantize_%s<%d>(in%d, %s, %s, %.1ff, %lld, %lld);", b.across ? "across" : "blocks", v, number, q,
+             scale, limit, ll(b.rows), ll(b.cols));
+    grid(m, across * (b.squares || b.across ? down : hd_ceil_div(b.rows, 32)));
+}
+
 static void map_requantize(Map *m) {
     const Type *in = m->o->in[0]->type;
     const int64_t rows = hd_type_rows(in), total = hd_type_count(in);

@@ -220,6 +220,23 @@ static void map_requantize(Emit *e, const Op *o) {
               hd_host_store(e->a, o->out[0]->type->dtype, TY_F32, hd_sprintf(e->a, "(%s * a%d[r])", x, arg(o, 1))));
 }
 
+// What the kernel returns of result i; NULL: it does not.
+static const char *result(Emit *e, const Op *o, int i) {
+    const Op *r = hd_return(o->func);
+    for (int k = 0; k < r->n_in; k++)
+        if (r->in[k] == o->out[i]) return hd_sprintf(e->a, "r%d", k);
+    return "NULL";
+}
+
+static void map_quantize_blocks(Emit *e, const Op *o) {
+    const Blocks b = hd_quantized_blocks(o);
+    hd_printf(e->c,
+              "    static const HdBlocks blocks = {.from = %s, .to = %s, .rows = %lld, .cols = %lld, .block = %d, "
+              ".squares = %d, .across = %d};\n    hd_host_quantize_blocks(&blocks, a%d, %s, %s);\n",
+              hd_emit_dtype(o->in[0]->type->dtype), hd_emit_dtype(o->out[0]->type->dtype), ll(b.rows), ll(b.cols),
+              HD_BLOCK, b.squares, b.across, arg(o, 0), result(e, o, 0), result(e, o, 1));
+}
+
 // Columns side by side, in runs, groups and tiles (HD_SCAN_RUN).
 static void map_cumsum(Emit *e, const Op *o) {
     const Type *t = o->in[0]->type;

@@ -101,6 +101,11 @@ static const char *fp8(const Facts *x) {
                                              "FP8, or leave this setting out";
 }
 
+static const char *forms(const Facts *x) {
+    if (fp8(x)) return NULL;
+    return is(x->train, A_FP8_SCALE, "block") ? "with fp8.scale = block both passes read one form of a weight" : NULL;
+}
+
 // A strategy that keeps all weights keeps them for the backward pass, too.
 static const char *gather(const Facts *x) {
     if (fp8(x)) return NULL;
@@ -123,7 +128,7 @@ static const struct { AttrId setting; const char *(*why)(const Facts *); bool ra
     {A_EXCEPT, fp8, false},       {A_FP8_SCALE, fp8, false},
     {A_GATHER, fp8, false},       {A_GATHER, gather, true},
     {A_FP8_COUNTS, fp8, false},   {A_FP8_BACKWARD, fp8, false}, {A_FP8_WEIGHT_GRADS, fp8, false},
-    {A_FP8_WEIGHTS, fp8, false},
+    {A_FP8_WEIGHTS, fp8, false},  {A_FP8_WEIGHTS, forms, false},
 };
 
 void hd_effects_warn(Front *f, const Attrs *train, const Attrs *schedule) {

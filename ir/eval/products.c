@@ -19,6 +19,21 @@ static void products(const Product *s, const Tensor *in, double *d) {
         product(s, in[0].data + i * s->m * s->k, in[1].data + i * s->k * s->n, d + i * s->m * s->n);
 }
 
+// The sum of each block, times the scales of that block.
+static void blocks(const Product *s, const Op *o, const Tensor *in, double *d) {
+    const double *sa = in[hd_operand_of(o, ROLE_SCALE_A)].data, *sb = in[hd_operand_of(o, ROLE_SCALE_B)].data;
+    const bool squares = hd_scales_of_squares(o);
+    const int64_t line = hd_type_cols(in[hd_operand_of(o, ROLE_SCALE_B)].type);
+    for (int64_t i = 0; i < s->m; i++)
+        for (int64_t j = 0; j < s->n; j++)
+            for (int64_t k = 0; k < s->k / HD_BLOCK; k++) {
+                double sum = 0;
+                for (int64_t p = k * HD_BLOCK; p < (k + 1) * HD_BLOCK; p++)
+                    sum += in[0].data[i * s->k + p] * in[1].data[j * s->k + p];
+                d[i * s->n + j] += sum * sa[k * s->m + i] * sb[squares ? j / HD_BLOCK * line + k : k * line + j];
+            }
+}
+
 static void scale_rows(const Product *s, const Op *o, const Tensor *in, double *d) {
     const int a = hd_operand_of(o, ROLE_SCALE_A), b = hd_operand_of(o, ROLE_SCALE_B);
     const bool rows = a >= 0 && hd_scales_of_rows(o);
@@ -26,18 +41,25 @@ static void scale_rows(const Product *s, const Op *o, const Tensor *in, double *
         d[i] *= in[a].data[rows ? i / s->n : 0] * in[b].data[rows ? i % s->n : 0];
 }
 
+static void scaled_products(const Product *s, const Op *o, const Tensor *in, double *d) {
+    if (hd_has(&o->attrs, A_BLOCKS)) {
+        blocks(s, o, in, d);
+        return;
+    }
+    products(s, in, d);
+    scale_rows(s, o, in, d);
+}
+
 const char *hd_eval_matmul(Eval *e HD_UNUSED, const Op *o, const Tensor *in, Tensor *out) {
     Product s = hd_product(o);
-    products(&s, in, out->data);
-    scale_rows(&s, o, in, out->data);
+    scaled_products(&s, o, in, out->data);
     return NULL;
 }
 
 const char *hd_eval_gemm(Eval *e HD_UNUSED, const Op *o, const Tensor *in, Tensor *out) {
     Product s = hd_product(o);
     const int bias = hd_operand_of(o, ROLE_BIAS);
-    products(&s, in, out->data);
-    scale_rows(&s, o, in, out->data);
+    scaled_products(&s, o, in, out->data);
     for (int64_t i = 0, n = s.batches * s.m * s.n; i < n && bias >= 0; i++) out->data[i] += in[bias].data[i % s.n];
     return NULL;
 }

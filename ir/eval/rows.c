@@ -105,6 +105,25 @@ const char *hd_eval_quantize(Eval *e, const Op *o HD_UNUSED, const Tensor *in, T
     return NULL;
 }
 
+// Blocks of 128 elements of a row, of a column, or of 128 rows, which are one after another in `x`.
+const char *hd_eval_quantize_blocks(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
+    const Blocks b = hd_quantized_blocks(o);
+    double x[HD_BLOCK * HD_BLOCK], q[HD_BLOCK * HD_BLOCK];
+    const int64_t tall = b.squares || b.across ? HD_BLOCK : 1, wide = b.across ? 1 : HD_BLOCK;
+    for (int64_t r = 0; r < b.rows; r += tall)
+        for (int64_t c = 0; c < b.cols; c += wide) {
+            for (int64_t i = 0; i < tall * wide; i++)
+                x[i] = in[0].data[(r + i / wide) * b.cols + c + i % wide];
+            const double scale = hd_eval_quantized(e, out[0].type->dtype, x, tall * wide, q);
+            for (int64_t i = 0; i < tall * wide; i++)
+                out[0].data[b.across ? c * b.rows + r + i : (r + i / wide) * b.cols + c + i % wide] = q[i];
+            const int64_t at = b.squares ? r / HD_BLOCK * b.scale_cols + c / HD_BLOCK
+                               : b.across ? r / HD_BLOCK * b.cols + c : c / HD_BLOCK * b.rows + r;
+            out[1].data[at] = scale;
+        }
+    return NULL;
+}
+
 const char *hd_eval_requantize(Eval *e, const Op *o HD_UNUSED, const Tensor *in, Tensor *out) {
     const int64_t n = hd_type_cols(in[0].type), rows = hd_type_rows(in[0].type);
     const DType f32 = e->mode == EVAL_EXACT ? TY_F64 : TY_F32;

@@ -21,7 +21,7 @@ Op *hd_gemm_of(const Op *product, Value *bias) {
     memcpy(in, product->in, sizeof *in * (size_t)product->n_in);
     in[product->n_in] = bias;
     Op *g = hd_op_new(product->func, OP_GEMM, product->n_in + (bias != NULL), in);
-    static const AttrId kept[] = {A_TA, A_TB, A_SCALED, A_FAST, A_BWD, A_RECOMPUTED};
+    static const AttrId kept[] = {A_TA, A_TB, A_SCALED, A_BLOCKS, A_FAST, A_BWD, A_RECOMPUTED};
     g->loc = product->loc;
     g->span = product->span;
     for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)

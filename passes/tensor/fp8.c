@@ -19,6 +19,13 @@
 //   %dx = matmul %dy, %w     ->     %e = mul %dy, %t : f32[4,8];  %c, %u = quantize %e {out = e4m3} : e4m3[4,8], f32[4]
 //                                   %v = transpose %b : e4m3[16,8]
 //                                   %dx = matmul %c, %v, %u, 1 {tb, scaled, out = bf16} : bf16[4,16]
+// With fp8_scale = block each 128 elements of a row have a scale, and of a weight each 128 x 128, so that its transpose
+// is that of the bytes and of the scales. The products for the gradients of weights add over tokens: both factors are
+// quantised again from what they were, in blocks along the tokens:
+//   %a, %s = quantize_blocks %x {out = e4m3} : e4m3[128,256], f32[2,128]
+//   %b, %t = quantize_blocks %w {out = e4m3, squares} : e4m3[512,256], f32[4,4]
+//   %y = matmul %a, %b, %s, %t {tb, scaled, blocks, out = bf16} : bf16[128,512]
+//   %c, %u = quantize_blocks %x {out = e4m3, across} : e4m3[256,128], f32[1,256]
 // What makes logits, and what reads their gradient, is left to the pass fp8-heads: between the two they are cut
 // (loss_chunks.c). A second run of either changes nothing.
 #include "ir/machine/arch.h"
@@ -26,27 +33,27 @@
 #include "ir/mesh.h"
 #include "ir/shapes.h"
 #include "passes/analysis/places.h"
-#include "passes/pass.h"
 #include "passes/settings.h"
+#include "passes/tensor/fp8_scales.h"
 #include <string.h>
 
-enum { SIDE = 16, FIRST_ARCH = 90 }; // what the library's products need: bytes of a row, and the first architecture
+// What the library's products need: bytes of a row, and the first architecture; of those with blocks, what divides
+// their rows, and the only one.
+enum { SIDE = 16, FIRST_ARCH = 90, ROWS_OF_BLOCKS = 4, BLOCKS_ARCH = 90 };
 
-typedef struct {
-    Value *q, *scale;
-    Value *columns; // of a gradient: what its columns were multiplied by before, the scales of a weight's rows; or NULL
-} Scaled;
 typedef struct {
     Module *m;
     Span train;
     Places places, except;
-    bool whole, backward; // a scale for all of a factor; products of the backward pass, too
+    bool whole, blocks;   // a scale for all of a factor; one for each block of it
+    bool backward;        // products of the backward pass, too
     bool weights;         // and of those for the gradients of weights
     bool once;            // a weight has one form for both passes
     bool heads;           // products of heads, too
     DType gradients;      // what those make of the gradient
     Scaled *made[2];      // by value id: in e4m3, in e5m2
-    Scaled *forms[2];     // by value id: the weight of a forward product, in e4m3; transposed before
+    Scaled *across[2];    // by value id: the transpose, in blocks; in e4m3, in e5m2
+    Scaled *forms[2];     // by value id: the weight of a forward product, in e4m3; transposed before. Blocks: of any
     Scaled *back[2];      // by value id: the weight of a product of the backward pass; one with tb
     Value **now;          // by value id: what replaces it, or NULL
     Uses uses;            // of the values before the pass, which have ids below
@@ -54,135 +61,29 @@ typedef struct {
     bool any, changed, failed; // any: a product is at a place
 } Fp8;
 
-// --- quantised values
-
-static Value *number(Builder *b, double x) { return hd_build_number(b, TY_F32, x); }
-
-// Along `n` axes from `first` on; with `keep` they stay as axes of 1.
-static Value *highest(Builder *b, Value *v, int first, int n, bool keep) {
-    Ctx *cx = b->f->module->cx;
-    int64_t axes[HD_MAX_DIMS];
-    Attrs as = {0};
-    for (int i = 0; i < n; i++) axes[i] = first + i;
-    hd_set_ints(cx, &as, A_AXES, n, axes);
-    if (keep) hd_set_flag(cx, &as, A_KEEP);
-    return hd_build1(b, OP_REDUCE_MAX, v, NULL, &as, NULL);
-}
-
-// The largest |x|, in f32.
-static Value *largest(Builder *b, Value *v, int first, int n, bool keep) {
-    return hd_build_cast(b, highest(b, hd_build1(b, OP_ABS, v, NULL, NULL, NULL), first, n, keep), TY_F32);
-}
-
-// As quantize does it for a row.
-static Value *scale_of(Builder *b, Value *most, DType d) {
-    Value *least = number(b, 0x1p-100), *limit = number(b, hd_dtype_info(d)->largest);
-    return hd_build1(b, OP_DIV, hd_build1(b, OP_MAX, most, least, NULL, NULL), limit, NULL, NULL);
-}
-
-static Value *inverse_of(Builder *b, Value *scale) {
-    Value *one = number(b, 1);
-    return hd_build1(b, OP_DIV, one, scale, NULL, NULL);
-}
-
-static Value *constant(Builder *b, double x, int64_t n) { // a vector
-    Attrs as = {0};
-    hd_set_float(b->f->module->cx, &as, A_VALUE, x);
-    return hd_build1(b, OP_CONST, NULL, NULL, &as, hd_type(b->f->module->cx, TY_F32, 1, &n));
-}
-
-static Value *divided(Builder *b, Value *v, Value *inverse, DType d) {
-    Value *x = hd_build_cast(b, v, TY_F32);
-    return hd_build_cast(b, hd_build1(b, OP_MUL, x, inverse, NULL, NULL), d);
-}
-
-static Scaled of_tensor(Builder *b, Value *v, DType d) {
-    Value *scale = scale_of(b, largest(b, v, 0, v->type->rank, false), d), *inverse = inverse_of(b, scale);
-    return (Scaled){divided(b, v, inverse, d), scale, NULL};
-}
-
-// Of equal rows of pointwise work: one kernel makes all of them, and finds the largest of a row on the way.
-static bool in_parts(const Value *v) {
-    const Op *o = v->def;
-    if (!o || o->kind != OP_CONCAT || v->type->rank < 2 || hd_int(&o->attrs, A_AXIS, 0) != v->type->rank - 1)
-        return false;
-    for (int i = 0; i < o->n_in; i++) {
-        const Value *part = o->in[i];
-        if (part->type != o->in[0]->type || !part->def || !hd_op_is(part->def, TRAIT_ELEMENTWISE)) return false;
-    }
-    return true;
-}
-
-// The op from which pointwise work of the backward pass makes a value.
-static Op *source_of(const Value *v) {
-    Op *o = v->def;
-    for (int i = 0; i < o->n_in && hd_op_is(o, TRAIT_ELEMENTWISE); i++) {
-        Op *def = o->in[i]->def;
-        if (def && hd_has(&def->attrs, A_BWD) && !hd_op_is(def, TRAIT_CONSTANT)) o = def, i = -1;
-    }
-    return o;
-}
-
-// Part i of n of what the columns are multiplied by, times the columns, in f32. The part is taken before the work of
-// which the columns are, which stays one kernel.
-static Value *times_columns(Builder *b, Value *v, Value *columns, int i, int n) {
-    const int64_t all = hd_type_count(columns->type);
-    Attrs as = {0};
-    hd_set_int(b->f->module->cx, &as, A_AXIS, 0);
-    hd_set_int(b->f->module->cx, &as, A_START, all / n * i);
-    hd_set_int(b->f->module->cx, &as, A_SIZE, all / n);
-    if (n > 1) {
-        Builder before = *b;
-        before.before = source_of(v);
-        columns = hd_build1(&before, OP_SLICE, columns, NULL, &as, NULL);
-    }
-    return hd_build1(b, OP_MUL, hd_build_cast(b, v, TY_F32), columns, NULL, NULL);
-}
-
-// The scale of a row is that of the largest element of all its parts.
-static Scaled of_parts(Builder *b, Value *v, Value *columns, DType d) {
-    const Op *o = v->def;
-    const int last = v->type->rank - 1;
-    Value *most = NULL, *q[HD_MAX_IN];
-    for (int i = 0; i < o->n_in; i++) {
-        q[i] = columns ? times_columns(b, o->in[i], columns, i, o->n_in) : o->in[i];
-        Value *m = largest(b, q[i], last, 1, true);
-        most = most ? hd_build1(b, OP_MAX, most, m, NULL, NULL) : m;
-    }
-    Value *scale = scale_of(b, most, d), *inverse = inverse_of(b, scale);
-    for (int i = 0; i < o->n_in; i++) q[i] = divided(b, q[i], inverse, d);
-    Attrs as = {0};
-    hd_set_int(b->f->module->cx, &as, A_AXIS, last);
-    Value *rows = hd_build1(b, OP_RESHAPE, scale, NULL, NULL,
-                            hd_type(b->f->module->cx, TY_F32, last, v->type->dim));
-    return (Scaled){hd_build(b, OP_CONCAT, o->n_in, q, &as, NULL)->out[0], rows, columns};
-}
-
-static Scaled of_rows(Builder *b, Value *v, Value *columns, DType d) {
-    if (in_parts(v)) return of_parts(b, v, columns, d);
-    if (columns) v = times_columns(b, v, columns, 0, 1);
-    Attrs as = {0};
-    hd_set_word(b->f->module->cx, &as, A_OUT, hd_dtype_text(d));
-    const Op *q = hd_build(b, OP_QUANTIZE, 1, &v, &as, NULL);
-    return (Scaled){q->out[0], q->out[1], columns};
-}
-
-static Value *transposed(Fp8 *s, Op *at, Value *v) { // as a matrix
+static Value *transposed(Op *at, Value *v) {
     Builder b = hd_builder_before(at);
-    Attrs as = {0};
-    hd_set_ints(s->m->cx, &as, A_PERM, 2, (int64_t[]){1, 0});
-    const int64_t dim[] = {hd_type_rows(v->type), hd_type_cols(v->type)};
-    if (v->type->rank != 2) v = hd_build1(&b, OP_RESHAPE, v, NULL, NULL, hd_type(s->m->cx, v->type->dtype, 2, dim));
-    return hd_build1(&b, OP_TRANSPOSE, v, NULL, &as, NULL);
+    return hd_fp8_transposed(&b, v);
 }
 
-// The property that a product of these factors lacks; NULL: nothing.
 // The parameter that a factor is, through casts; NULL: none.
 static const Symbol *parameter(const Value *v) {
     while (v->def && v->def->kind == OP_CAST) v = v->def->in[0];
     return v->def && hd_param_read(v->def, 0) ? hd_op_param(v->def, 0) : NULL;
 }
 
+// Of products that multiply blocks: what 128 or 4 does not divide.
+static const char *no_blocks(const Fp8 *s, Product p) {
+    if (p.n % HD_BLOCK || p.k % HD_BLOCK)
+        return hd_internf(s->m->cx,
+                          "its factors have rows of %lld and make rows of %lld, and with fp8.scale = block %d has to "
+                          "divide both; with fp8.scale = row it is %d", ll(p.k), ll(p.n), HD_BLOCK, SIDE);
+    if (p.m % ROWS_OF_BLOCKS == 0) return NULL;
+    return hd_internf(s->m->cx, "it has %lld rows, and with fp8.scale = block %d has to divide them", ll(p.m),
+                      ROWS_OF_BLOCKS);
+}
+
+// The property that a product of these factors lacks; NULL: nothing.
 static const char *unfit(const Fp8 *s, const Op *o) {
     if (o->kind != OP_MATMUL)
         return hd_internf(s->m->cx, "%s has no kernel with scales", hd_op_info(o->kind)->mnemonic);
@@ -197,6 +98,7 @@ static const char *unfit(const Fp8 *s, const Op *o) {
     if (!hd_has(&o->attrs, A_TB) && o->in[1]->type->rank != 2)
         return hd_internf(s->m->cx, "its second factor is no matrix");
     const Product p = hd_product(o);
+    if (s->blocks) return no_blocks(s, p);
     if (p.n % SIDE == 0 && p.k % SIDE == 0) return NULL;
     return hd_internf(s->m->cx, "its factors have rows of %lld and make rows of %lld, and %d has to divide both",
                       ll(p.k), ll(p.n), SIDE);
@@ -278,9 +180,37 @@ static Scaled quantised(Fp8 *s, Op *at, Value *v, DType d) {
     Builder b = hd_builder_before(at);
     if (known && v->def && hd_has(&v->def->attrs, A_BWD)) b.before = v->def->next;
     Value *columns = known && is_gradient(v) ? columns_of(s, v) : NULL;
-    const Scaled made = s->whole ? of_tensor(&b, v, d) : of_rows(&b, v, columns, d);
+    const Scaled made = s->blocks  ? hd_fp8_of_blocks(&b, v, d, OF_ROWS)
+                        : s->whole ? hd_fp8_of_tensor(&b, v, d)
+                                   : hd_fp8_of_rows(&b, v, columns, d);
     if (known) *known = made;
     return made;
+}
+
+// Along the tokens, for the gradient of a weight: where it is quantised for the other products, which of an activation
+// are those of the forward pass. So it can be kept instead of the activation.
+static Scaled quantised_across(Fp8 *s, Op *at, Value *v, DType d) {
+    Scaled own = {0}, *known = v->id < s->n_before ? &s->across[d == TY_E5M2][v->id] : &own;
+    const Value *rows = v->id < s->n_before ? s->made[d == TY_E5M2][v->id].q : NULL;
+    Builder b = hd_builder_before(rows ? rows->def->next : at);
+    if (rows) b.loc = rows->def->loc, b.span = rows->def->span, b.bwd = hd_has(&rows->def->attrs, A_BWD);
+    if (!known->q) *known = hd_fp8_of_blocks(&b, v, d, OF_COLUMNS);
+    return *known;
+}
+
+// The second factor of a product in 128 x 128 blocks, from one quantisation for all products.
+static Scaled squares(Fp8 *s, Op *o) {
+    Value *w = o->in[1];
+    const bool tb = hd_has(&o->attrs, A_TB);
+    Builder b = hd_builder_before(o);
+    if (w->id >= s->n_before) {
+        const Scaled own = hd_fp8_of_blocks(&b, w, TY_E4M3, OF_SQUARES);
+        return tb ? own : hd_fp8_turned(&b, own);
+    }
+    Scaled *stored = &s->forms[0][w->id], *turned = &s->forms[1][w->id];
+    if (!stored->q) *stored = hd_fp8_of_blocks(&b, w, TY_E4M3, OF_SQUARES);
+    if (!tb && !turned->q) *turned = hd_fp8_turned(&b, *stored);
+    return tb ? *stored : *turned;
 }
 
 // --- products
@@ -289,13 +219,14 @@ static Scaled quantised(Fp8 *s, Op *at, Value *v, DType d) {
 static void serve(Fp8 *s, Op *o, Scaled w, Value **in) {
     Scaled dy = quantised(s, o, o->in[0], s->gradients);
     Builder b = hd_builder_before(o);
-    if (dy.columns != w.scale) dy = of_rows(&b, o->in[0], w.scale, s->gradients); // another weight multiplies it, too
+    if (dy.columns != w.scale) // another weight multiplies it, too
+        dy = hd_fp8_of_rows(&b, o->in[0], w.scale, s->gradients);
     in[0] = dy.q, in[2] = dy.scale;
     Scaled *back = &s->back[hd_has(&o->attrs, A_TB)][o->in[1]->id];
     if (!back->q) {
-        back->q = transposed(s, o, w.q);
+        back->q = transposed(o, w.q);
         b = hd_builder_before(o);
-        back->scale = constant(&b, 1, hd_type_rows(back->q->type));
+        back->scale = hd_fp8_constant(&b, 1, hd_type_rows(back->q->type));
     }
     in[1] = back->q, in[3] = back->scale;
 }
@@ -305,22 +236,36 @@ static void factors(Fp8 *s, Op *o, bool backward, Value **in) {
     const bool tb = hd_has(&o->attrs, A_TB);
     Value *w = o->in[1];
     Scaled own = {0}, *known = w->id >= s->n_before ? &own : backward ? &s->back[tb][w->id] : &s->forms[!tb][w->id];
-    Value *b = known->q || tb ? w : transposed(s, o, w);
+    Value *b = known->q || tb ? w : transposed(o, w);
     const Scaled qa = quantised(s, o, o->in[0], backward ? s->gradients : TY_E4M3);
     if (!known->q) *known = quantised(s, o, b, TY_E4M3);
     in[0] = qa.q, in[1] = known->q, in[2] = qa.scale, in[3] = known->scale;
+}
+
+static void blocks(Fp8 *s, Op *o, bool backward, Value **in) {
+    const Scaled a = quantised(s, o, o->in[0], backward ? s->gradients : TY_E4M3), b = squares(s, o);
+    in[0] = a.q, in[1] = b.q, in[2] = a.scale, in[3] = b.scale;
+}
+
+// The attributes of a product of rows with scales in place of `o`.
+static Attrs scaled(const Fp8 *s, const Op *o) {
+    Attrs as = hd_attrs_copy(s->m->cx, &o->attrs);
+    hd_unset(&as, A_TA);
+    hd_set_flag(s->m->cx, &as, A_TB);
+    hd_set_flag(s->m->cx, &as, A_SCALED);
+    if (s->blocks) hd_set_flag(s->m->cx, &as, A_BLOCKS);
+    return as;
 }
 
 static void quantise(Fp8 *s, Op *o) {
     const bool backward = is_backward(s, o);
     const Scaled form = backward ? form_of(s, o) : (Scaled){0};
     Value *in[4];
-    if (form.q) serve(s, o, form, in);
+    if (s->blocks) blocks(s, o, backward, in);
+    else if (form.q) serve(s, o, form, in);
     else factors(s, o, backward, in);
-    Attrs as = hd_attrs_copy(s->m->cx, &o->attrs);
-    hd_set_flag(s->m->cx, &as, A_TB);
-    hd_set_flag(s->m->cx, &as, A_SCALED);
-    if (!backward) hd_set_flag(s->m->cx, &as, A_FAST);
+    Attrs as = scaled(s, o);
+    if (!backward && !s->blocks) hd_set_flag(s->m->cx, &as, A_FAST);
     hd_set_word(s->m->cx, &as, A_OUT, hd_dtype_text(o->out[0]->type->dtype));
     Builder at = hd_builder_before(o);
     const Op *y = hd_build(&at, OP_MATMUL, 4, in, &as, NULL);
@@ -341,8 +286,8 @@ static Scaled of_columns(Op *at, Scaled dy, Scaled x) {
     Ctx *cx = b.f->module->cx;
     const Type *row = hd_type(cx, TY_F32, 2, (int64_t[]){1, hd_type_count(dy.scale->type)});
     Value *dy_row = shaped(&b, dy.scale, row), *x_row = shaped(&b, x.scale, row);
-    Value *both = hd_build1(&b, OP_MUL, dy_row, x_row, NULL, NULL), *least = number(&b, 0x1p-100);
-    Value *scale = highest(&b, hd_build1(&b, OP_MAX, both, least, NULL, NULL), 1, 1, true);
+    Value *both = hd_build1(&b, OP_MUL, dy_row, x_row, NULL, NULL), *least = hd_build_number(&b, TY_F32, 0x1p-100);
+    Value *scale = hd_fp8_highest(&b, hd_build1(&b, OP_MAX, both, least, NULL, NULL), 1, 1, true);
     Value *factors = shaped(&b, hd_build1(&b, OP_DIV, both, scale, NULL, NULL), dy.scale->type);
     Attrs as = {0};
     hd_set_word(cx, &as, A_OUT, hd_dtype_text(dy.q->type->dtype));
@@ -352,32 +297,37 @@ static Scaled of_columns(Op *at, Scaled dy, Scaled x) {
     return (Scaled){q, scale, dy.columns};
 }
 
+static bool weights_fit(Fp8 *s, const Op *o, Product p) {
+    const bool tokens = s->blocks && p.k % HD_BLOCK;
+    if (p.m % SIDE == 0 && p.n % SIDE == 0 && p.k % SIDE == 0 && !tokens) return true;
+    s->failed = true;
+    return hd_error(s->m->cx, o->span.lo ? o->span : s->train,
+                    "fp8.weight_grads cannot multiply in %s: the gradient of weights of %lld x %lld adds up %lld rows, "
+                    "and %d has to divide %s; choose train.batch and seq so, or leave the place out by fp8.except",
+                    o->loc.path, ll(p.m), ll(p.n), ll(p.k), tokens ? HD_BLOCK : SIDE,
+                    tokens ? "them with fp8.scale = block" : "all three");
+}
+
 // Of a factor x transposed and dy, or of dy transposed and x.
 static void weights_gradient(Fp8 *s, Op *o) {
     const Product p = hd_product(o);
-    if (p.m % SIDE || p.n % SIDE || p.k % SIDE) {
-        hd_error(s->m->cx, o->span.lo ? o->span : s->train,
-                 "fp8.weight_grads cannot multiply in %s: the gradient of weights of %lld x %lld adds up %lld rows, "
-                 "and %d has to divide all three; choose train.batch and seq so, or leave the place out by fp8.except",
-                 o->loc.path, ll(p.m), ll(p.n), ll(p.k), SIDE);
-        s->failed = true;
-        return;
-    }
+    if (!weights_fit(s, o, p)) return;
     const int dy = is_gradient(o->in[0]) ? 0 : 1;
     Scaled q[2];
-    q[dy] = quantised(s, o, o->in[dy], s->gradients), q[!dy] = quantised(s, o, o->in[!dy], TY_E4M3);
     Builder at = hd_builder_before(o);
-    if (s->whole) {
-        q[dy].q = transposed(s, o, q[dy].q);
+    if (s->blocks) {
+        for (int i = 0; i < 2; i++) q[i] = quantised_across(s, o, o->in[i], i == dy ? s->gradients : TY_E4M3);
     } else {
-        q[dy] = of_columns(o, q[dy], q[!dy]);
-        q[!dy].scale = q[dy].columns ? constant(&at, 1, dy ? p.m : p.n) : number(&at, 1);
+        q[dy] = quantised(s, o, o->in[dy], s->gradients), q[!dy] = quantised(s, o, o->in[!dy], TY_E4M3);
+        if (s->whole) {
+            q[dy].q = transposed(o, q[dy].q);
+        } else {
+            q[dy] = of_columns(o, q[dy], q[!dy]);
+            q[!dy].scale = q[dy].columns ? hd_fp8_constant(&at, 1, dy ? p.m : p.n) : hd_build_number(&at, TY_F32, 1);
+        }
+        q[!dy].q = transposed(o, q[!dy].q);
     }
-    q[!dy].q = transposed(s, o, q[!dy].q);
-    Attrs as = hd_attrs_copy(s->m->cx, &o->attrs);
-    hd_unset(&as, A_TA);
-    hd_set_flag(s->m->cx, &as, A_TB);
-    hd_set_flag(s->m->cx, &as, A_SCALED);
+    Attrs as = scaled(s, o);
     hd_set_word(s->m->cx, &as, A_OUT, hd_dtype_text(o->out[0]->type->dtype));
     const Op *y = hd_build(&at, OP_MATMUL, 4, (Value *[]){q[0].q, q[1].q, q[0].scale, q[1].scale}, &as, NULL);
     s->now[o->out[0]->id] = y->out[0];
@@ -400,6 +350,7 @@ static void walk(Fp8 *s, Func *f, Arena *scratch) {
     s->n_before = f->n_values;
     s->uses = hd_uses(f, scratch);
     for (int d = 0; d < 2; d++) s->made[d] = HD_NEWN(scratch, Scaled, f->n_values + 1);
+    for (int d = 0; d < 2; d++) s->across[d] = HD_NEWN(scratch, Scaled, f->n_values + 1);
     for (int t = 0; t < 2; t++) s->forms[t] = HD_NEWN(scratch, Scaled, f->n_values + 1);
     for (int t = 0; t < 2; t++) s->back[t] = HD_NEWN(scratch, Scaled, f->n_values + 1);
     s->now = HD_NEWN(scratch, Value *, f->n_values + 1);
@@ -427,6 +378,11 @@ static bool target_can(const Fp8 *s) {
     const Attrs *target = hd_settings(s->m, "target");
     if (strcmp(hd_word(target, A_TARGET, "host"), "cuda") || !hd_has(target, A_ARCH)) return true;
     const int arch = hd_target_arch(s->m).arch;
+    if (arch >= FIRST_ARCH && s->blocks && arch != BLOCKS_ARCH)
+        return hd_error(s->m->cx, s->train,
+                        "fp8.scale = block needs the architecture sm_%d: cuBLASLt multiplies blocks of %d elements "
+                        "with scales for no other, and the target is sm_%d; set fp8.scale = row", BLOCKS_ARCH, HD_BLOCK,
+                        arch);
     if (arch >= FIRST_ARCH) return true;
     return hd_error(s->m->cx, s->train, "fp8 needs an architecture from sm_%d on, and the target is sm_%d", FIRST_ARCH,
                     arch);
@@ -445,6 +401,7 @@ static void mark_model(const Fp8 *s, Arena *scratch) { // what is rounded is ano
     add_paths(&text, "in", s->places.paths);
     add_paths(&text, "except", s->except.paths);
     if (s->whole) hd_puts(&text, " by tensors");
+    if (s->blocks) hd_puts(&text, " by blocks");
     if (s->backward) hd_printf(&text, " backward %s", hd_dtype_text(s->gradients));
     if (s->weights) hd_puts(&text, " weights");
     if (s->once) hd_puts(&text, " once");
@@ -459,6 +416,7 @@ static Change change(Module *m, PassCx *cx, bool heads) {
              .except = hd_train_places(m, A_EXCEPT, cx->scratch),
              .whole = !strcmp(hd_word(train, A_FP8_SCALE, "row"), "tensor"), .heads = heads};
     if (!s.places.paths) return UNCHANGED;
+    s.blocks = !strcmp(hd_word(train, A_FP8_SCALE, "row"), "block");
     s.train = hd_symbol_find(m, "train")->span;
     s.backward = *gradients && hd_dtype_parse(gradients, &s.gradients);
     if (*gradients && (!s.backward || !hd_dtype_is_fp8(s.gradients))) {
@@ -479,6 +437,12 @@ static Change change(Module *m, PassCx *cx, bool heads) {
                                            "weights, and they are not fp8: set fp8.backward to e4m3 or e5m2");
         return FAILED;
     }
+    if (s.blocks && !strcmp(hd_word(train, A_GATHER, "compute"), "fp8")) {
+        hd_error(m->cx, s.train, "gather = fp8 sends rows of weights with a scale each, and with fp8.scale = block 128 "
+                                 "rows share the scales of their blocks: set fp8.scale = row, or gather = compute");
+        return FAILED;
+    }
+    if (s.blocks) s.once = false; // one form in any case
     if (!target_can(&s)) return FAILED;
     for (Func *f = m->funcs; f; f = f->next)
         if (!f->is_kernel) walk(&s, f, cx->scratch);

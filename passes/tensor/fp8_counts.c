@@ -12,7 +12,7 @@
 // Sums of rows are integers below 2^24, and exact; those of whole values are up to there. Weights are not counted: with
 // gather = fp8 no rank has the elements that they were.
 #include "ir/shapes.h"
-#include "passes/pass.h"
+#include "passes/tensor/fp8_scales.h"
 #include "passes/settings.h"
 #include <math.h>
 #include <string.h>
@@ -57,6 +57,25 @@ static const char *role_of(const Value *from) {
     return v->def && hd_has(&v->def->attrs, A_BWD) ? "gradient" : "input";
 }
 
+// x in blocks, [rows, blocks, 128] or, across rows, [blocks, 128, columns], and 1 / scale of each.
+static void blocks(Builder *b, const Op *o, Rounded *r) {
+    Ctx *cx = b->f->module->cx;
+    const Blocks k = hd_quantized_blocks(o);
+    Value *inverse = hd_build1(b, OP_DIV, number(b, 1), o->out[1], NULL, NULL);
+    int64_t all[] = {k.rows, k.cols / HD_BLOCK, HD_BLOCK}, of[] = {k.rows, k.cols / HD_BLOCK, 1};
+    if (k.across) all[0] = of[0] = k.rows / HD_BLOCK, all[1] = HD_BLOCK, of[1] = 1, all[2] = of[2] = k.cols;
+    else inverse = hd_fp8_transposed(b, inverse);
+    r->x = hd_build1(b, OP_RESHAPE, in_f32(b, o->in[0]), NULL, NULL, hd_type(cx, TY_F32, 3, all));
+    inverse = hd_build1(b, OP_RESHAPE, inverse, NULL, NULL, hd_type(cx, TY_F32, 3, of));
+    r->y = hd_build1(b, OP_MUL, r->x, inverse, NULL, NULL);
+}
+
+// Of what is quantised again along the tokens, for the gradient of a weight.
+static const char *role_across(const Value *from) {
+    const char *role = role_of(from);
+    return !role || strcmp(role, "gradient") ? "weight_input" : "weight_gradient";
+}
+
 static Rounded rounded(Builder *b, Op *o) {
     Rounded r = {0};
     if (!o->n_out || !hd_dtype_is_fp8(o->out[0]->type->dtype)) return r;
@@ -66,6 +85,11 @@ static Rounded rounded(Builder *b, Op *o) {
         r.x = in_f32(b, o->in[0]);
         Value *inverse = hd_build1(b, OP_DIV, number(b, 1), o->out[1], NULL, NULL);
         r.y = hd_build1(b, OP_MUL, r.x, column(b, inverse, r.x->type), NULL, NULL);
+    } else if (o->kind == OP_QUANTIZE_BLOCKS) {
+        const bool across = hd_has(&o->attrs, A_ACROSS);
+        if (hd_has(&o->attrs, A_SQUARES)) return r; // of a weight
+        r.role = across ? role_across(o->in[0]) : role_of(o->in[0]);
+        if (r.role) blocks(b, o, &r);
     } else if (o->kind == OP_REQUANTIZE) {
         r.role = "weight_gradient";
         r.x = in_f32(b, o->in[0]);

@@ -32,7 +32,8 @@ static bool lt_ok(HdCuda *x, LtStatus s, const char *what) {
 }
 
 static void describe(const HdGemm *g, char *text, size_t size) {
-    static const char *const epilogues[] = {"", " + bias"}, *const scales[] = {"", " scaled by rows", " scaled"};
+    static const char *const epilogues[] = {"", " + bias"}, *const scales[] = {
+        "", " scaled by rows", " scaled", " scaled by blocks", " scaled by blocks and squares"};
     const HdGemm as = like(g);
     snprintf(text, size, "%lld x %lld x %lld%s%s %s,%s->%s%s%s%s%s", (long long)g->m, (long long)as.n, (long long)g->k,
              g->ta ? " ta" : "", g->tb ? " tb" : "", hd_dtypes[g->a].name, hd_dtypes[g->b].name, hd_dtypes[g->d].name,
@@ -79,11 +80,16 @@ static bool set_scales(HdCuda *x, const HdGemm *g, const HdGemmState *s, CuPtr s
 }
 
 static bool set_scale_modes(HdCuda *x, const HdGemm *g, const HdGemmState *s) {
-    const int32_t mode = g->scaled == HD_SCALED_ROWS ? HD_CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F
-                                                     : HD_CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F;
+    enum { WHOLE = HD_CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F, ROWS = HD_CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F,
+           BLOCKS = HD_CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F,
+           SQUARES = HD_CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F };
+    static const int32_t modes[][2] = { // of a and of b
+        [HD_SCALED_ROWS] = {ROWS, ROWS}, [HD_SCALED_WHOLE] = {WHOLE, WHOLE}, [HD_SCALED_BLOCKS] = {BLOCKS, BLOCKS},
+        [HD_SCALED_SQUARES] = {BLOCKS, SQUARES}};
+    const int32_t *const mode = modes[g->scaled];
     const int8_t fast = g->fast;
-    return !g->scaled || (describe_product(x, s, HD_CUBLASLT_MATMUL_DESC_A_SCALE_MODE, &mode, sizeof mode) &&
-                          describe_product(x, s, HD_CUBLASLT_MATMUL_DESC_B_SCALE_MODE, &mode, sizeof mode) &&
+    return !g->scaled || (describe_product(x, s, HD_CUBLASLT_MATMUL_DESC_A_SCALE_MODE, &mode[1], sizeof *mode) &&
+                          describe_product(x, s, HD_CUBLASLT_MATMUL_DESC_B_SCALE_MODE, &mode[0], sizeof *mode) &&
                           describe_product(x, s, HD_CUBLASLT_MATMUL_DESC_FAST_ACCUM, &fast, sizeof fast) &&
                           set_scales(x, g, s, 256, 256)); // only that there are some is read before the first call
 }
@@ -153,7 +159,8 @@ LtStatus hd_gemm_issue(HdCuda *x, const HdGemm *g, const HdGemmState *s, const L
 }
 
 static HdKey key_of(const HdCuda *x, const HdGemm *g, Tune tune) {
-    static const char *const scales[] = {"", "|scales of rows", "|a scale each"};
+    static const char *const scales[] = {"", "|scales of rows", "|a scale each", "|scales of blocks",
+                                         "|scales of blocks and squares"};
     char text[512];
     HdKey k;
     const HdGemm as = like(g);

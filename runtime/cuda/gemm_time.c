@@ -26,10 +26,11 @@ int hd_gemm_wanted(const HdGemm *g) { return hd_gemm_short(g) || g->like ? HD_GE
 static int64_t padded(int64_t bytes) { return (bytes + 255) & ~(int64_t)255; }
 
 int64_t hd_gemm_operands(const HdCuda *x, const HdGemm *g, HdGemmOperands *p) {
+    const int64_t scales = !g->scaled ? 0 : g->block ? g->k / g->block * 4 : 4; // of a row: bytes
     const int64_t n = hd_gemm_batches(g), size[7] = {n * g->m * g->k * (int64_t)hd_dtypes[g->a].bytes,
                                                      n * g->k * g->n * (int64_t)hd_dtypes[g->b].bytes,
-                                                     g->scaled ? g->m * 4 : 0,
-                                                     g->scaled ? g->n * 4 : 0,
+                                                     g->m * scales,
+                                                     g->n * scales,
                                                      g->n * (int64_t)hd_dtypes[g->d].bytes,
                                                      n * g->m * g->n * (int64_t)hd_dtypes[g->d].bytes,
                                                      g->workspace_bytes};

@@ -12,7 +12,7 @@
 
 enum { TILE_M = 128, TILE_N = 512, TILE_K = 512 };
 
-typedef struct { float a[TILE_M * TILE_K], b[TILE_K * TILE_N], d[TILE_M * TILE_N]; } GemmTiles;
+typedef struct { float a[TILE_M * TILE_K], b[TILE_K * TILE_N], d[TILE_M * TILE_N], block[TILE_M * TILE_N]; } GemmTiles;
 static GemmTiles *tiles(void) { return hd_host_scratch(HD_SCRATCH_GEMM, sizeof(GemmTiles)); }
 
 typedef struct {
@@ -37,9 +37,29 @@ static const float *block(HdDtype d, const void *matrix, int64_t start, int64_t 
     return buffer;
 }
 
+static bool has_blocks(const HdGemm *g) {
+    return g->scaled == HD_SCALED_BLOCKS || g->scaled == HD_SCALED_SQUARES;
+}
+
+// The sums of a block, times its scales, are added to a tile.
+static void add_block(const Product *p, const Tile *t, int64_t k, const float *sum, float *d, int64_t d_stride) {
+    const HdGemm *g = p->g;
+    const int64_t block = k / g->block, line = (g->k / g->block + 3) / 4 * 4;
+    for (int64_t r = 0; r < t->rows; r++) {
+        const float scale = p->scale_a[block * g->m + t->row + r];
+        for (int64_t c = 0; c < t->cols; c++) {
+            const int64_t col = t->col + c;
+            const float other =
+                p->scale_b[g->scaled == HD_SCALED_SQUARES ? col / g->block * line + block : block * g->n + col];
+            const float x = sum[r * t->cols + c] * scale * other;
+            d[r * d_stride + c] = k ? d[r * d_stride + c] + x : x;
+        }
+    }
+}
+
 static void finish_row(const Product *p, float *row, int64_t r, int64_t col, int64_t cols) {
     const bool rows = p->g->scaled == HD_SCALED_ROWS;
-    for (int64_t c = 0; p->scale_a && c < cols; c++)
+    for (int64_t c = 0; p->scale_a && !has_blocks(p->g) && c < cols; c++)
         row[c] = row[c] * p->scale_a[rows ? r : 0] * p->scale_b[rows ? col + c : 0];
     if (p->g->epilogue == HD_EPI_NONE) return;
     float bias[TILE_N];
@@ -51,10 +71,10 @@ static void run_tile(const Product *p, const Tile *t) {
     const HdGemm *g = p->g;
     const int64_t a0 = t->batch * g->m * g->k, b0 = t->batch * g->k * g->n,
                   d0 = t->batch * g->m * g->n + t->row * g->n + t->col;
-    const bool in_place = g->d == HD_F32, whole = g->a == HD_F32 && g->b == HD_F32;
+    const bool in_place = g->d == HD_F32, blocks = has_blocks(g), whole = g->a == HD_F32 && g->b == HD_F32;
     GemmTiles *const x = in_place && whole ? NULL : tiles();
     float *const d = in_place ? (float *)p->d + d0 : x->d;
-    const int64_t d_stride = in_place ? g->n : t->cols, step = whole ? g->k : TILE_K;
+    const int64_t d_stride = in_place ? g->n : t->cols, step = blocks ? g->block : whole ? g->k : TILE_K;
     float *const room_a = x ? x->a : NULL, *const room_b = x ? x->b : NULL;
     float beta = in_place && g->accumulate ? 1.0f : 0.0f;
     for (int64_t k = 0; k < g->k; k += step, beta = 1.0f) {
@@ -64,8 +84,10 @@ static void run_tile(const Product *p, const Tile *t) {
                                : block(g->a, p->a, a0, g->k, t->row, k, t->rows, n, room_a, &a_stride);
         const float *b = g->tb ? block(g->b, p->b, b0, g->k, t->col, k, t->cols, n, room_b, &b_stride)
                                : block(g->b, p->b, b0, g->n, k, t->col, n, t->cols, room_b, &b_stride);
-        hd_host_product(&(HostProduct){g->ta, g->tb, t->rows, t->cols, n, a_stride, b_stride, d_stride}, 1.0f, a, b,
-                        beta, d);
+        hd_host_product(&(HostProduct){g->ta, g->tb, t->rows, t->cols, n, a_stride, b_stride,
+                                       blocks ? t->cols : d_stride},
+                        1.0f, a, b, blocks ? 0.0f : beta, blocks ? x->block : d);
+        if (blocks) add_block(p, t, k, x->block, d, d_stride);
     }
     for (int64_t r = 0; r < t->rows; r++) {
         float *row = d + r * d_stride;

@@ -79,17 +79,25 @@ LtStatus fake_cublasLtMatmulPreferenceSetAttribute(LtPreference p, LtPreferenceA
 }
 static int64_t contracted(LtDesc d, LtLayout a) { return d->ta ? a->rows : a->cols; }
 static bool is_fp8(LtType t) { return t == HD_CUDA_R_8F_E4M3 || t == HD_CUDA_R_8F_E5M2; }
+static bool has_blocks(LtDesc d) { return d->modes[0] >= HD_CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F; }
+// Both factors have scales of the same kind, or of blocks, and then not both of 128 rows.
+static bool modes_fit(LtDesc d, int64_t m, int64_t n) {
+    const int squares = HD_CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F;
+    if (!has_blocks(d)) return d->modes[0] == d->modes[1];
+    return d->modes[1] >= HD_CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F && !d->fast && m % 4 == 0 && n % 4 == 0 &&
+           !(d->modes[0] == squares && d->modes[1] == squares);
+}
 // Products of one byte: the rows of both factors, which have scales alike, and sizes that 16 divides. Not both e5m2.
-static bool fp8_fits(LtDesc d, LtLayout a, LtLayout b, int64_t m) {
+static bool fp8_fits(LtDesc d, LtLayout a, LtLayout b, int64_t m, int64_t n) {
     if (!is_fp8(a->type) && !is_fp8(b->type)) return !d->modes[0] && !d->modes[1];
     const bool wide = a->type == HD_CUDA_R_8F_E5M2 && b->type == HD_CUDA_R_8F_E5M2;
-    return is_fp8(a->type) && is_fp8(b->type) && !wide && d->ta && !d->tb && d->modes[0] == d->modes[1] &&
+    return is_fp8(a->type) && is_fp8(b->type) && !wide && d->ta && !d->tb && modes_fit(d, m, n) &&
            d->scales[0] && d->scales[1] && a->ld % 16 == 0 && b->ld % 16 == 0 && m % 16 == 0;
 }
 static LtStatus fits(LtDesc d, LtLayout a, LtLayout b, LtLayout c) {
     int64_t m = d->ta ? a->cols : a->rows, n = d->tb ? b->rows : b->cols, k = d->tb ? b->cols : b->rows;
     return m == c->rows && n == c->cols && k == contracted(d, a) && a->ld >= a->rows && b->ld >= b->rows &&
-                   c->ld >= c->rows && fp8_fits(d, a, b, m)
+                   c->ld >= c->rows && fp8_fits(d, a, b, m, n)
                ? 0
                : 7;
 }
@@ -149,23 +157,43 @@ static Rows *taken(const struct LtLayoutState *l, const void *p, int64_t q, int6
 static double finished(const Product *p, double sum, int64_t at, int64_t row, int64_t col) {
     const float *const *scales = (const float *const *)p->d.scales;
     const bool rows = p->d.modes[0] == HD_CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
-    if (is_fp8(p->a.type)) sum *= (double)scales[0][rows ? row : 0] * (double)scales[1][rows ? col : 0];
+    if (is_fp8(p->a.type) && !has_blocks((LtDesc)&p->d))
+        sum *= (double)scales[0][rows ? row : 0] * (double)scales[1][rows ? col : 0];
     sum = p->alpha * sum + (p->beta != 0 ? p->beta * get(p->c.type, p->pc, at) : 0);
     if (p->d.epilogue & 4) sum += get(p->c.type, p->d.bias, row);
     if (p->d.epilogue & 32) sum = 0.5 * sum * (1 + tanh(0.7978845608028654 * (sum + 0.044715 * sum * sum * sum)));
     return sum;
 }
 // Eight rows times SOME columns from `first` on, of eight by eight in b; added up in the order of k.
-static void some_sums(Rows *sum, const Rows *a, const Rows *b, int64_t first, int64_t k) {
-    const double *column = (const double *)(b + first / 8 * k) + first % 8;
+static void some_sums(Rows *sum, const Rows *a, const Rows *b, int64_t first, int64_t k, int64_t from, int64_t to) {
+    const double *column = (const double *)(b + first / 8 * k + from) + first % 8;
     Rows s0 = {0}, s1 = {0}, s2 = {0}, s3 = {0};
-    for (int64_t i = 0; i < k; i++, column += 8) {
+    for (int64_t i = from; i < to; i++, column += 8) {
         s0 += a[i] * column[0];
         s1 += a[i] * column[1];
         s2 += a[i] * column[2];
         s3 += a[i] * column[3];
     }
     sum[0] = s0, sum[1] = s1, sum[2] = s2, sum[3] = s3;
+}
+// Of factor i: by blocks of 128 elements of a row, [k / 128][rows], or of 128 rows, [rows / 128][k / 128 and zeros].
+static double block_scale(const Product *p, int i, int64_t rows, int64_t k, int64_t row, int64_t block) {
+    const float *scale = p->d.scales[i];
+    const int64_t line = (k / 128 + 3) / 4 * 4;
+    return (double)scale[p->d.modes[i] == HD_CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F ? block * rows + row
+                                                                                     : row / 128 * line + block];
+}
+static void block_sums(Rows *sum, const Product *p, const Rows *a, const Rows *b, int64_t first, int64_t col,
+                       int64_t k) {
+    Rows part[SOME];
+    memset(sum, 0, SOME * sizeof *sum);
+    for (int64_t block = 0; block < k / 128; block++) {
+        some_sums(part, a, b, col, k, block * 128, (block + 1) * 128);
+        for (int64_t c = 0; c < SOME && col + c < p->c.cols; c++)
+            for (int64_t r = 0; r < 8 && first + r < p->c.rows; r++)
+                sum[c][r] += part[c][r] * block_scale(p, 0, p->c.rows, k, first + r, block) *
+                             block_scale(p, 1, p->c.cols, k, col + c, block);
+    }
 }
 static void multiply(void *data) {
     const Product *p = data;
@@ -179,7 +207,8 @@ static void multiply(void *data) {
         Rows *a = taken(&p->a, p->pa, q, rows, k, p->d.ta), *b = taken(&p->b, p->pb, q, cols, k, !p->d.tb), sum[SOME];
         for (int64_t first = 0; first < rows; first += 8)
             for (int64_t col = 0; col < cols; col += SOME) {
-                some_sums(sum, a + first / 8 * k, b, col, k);
+                if (has_blocks((LtDesc)&p->d)) block_sums(sum, p, a + first / 8 * k, b, first, col, k);
+                else some_sums(sum, a + first / 8 * k, b, col, k, 0, k);
                 for (int64_t c = col; c < cols && c < col + SOME; c++)
                     for (int64_t row = first; row < rows && row < first + 8; row++) {
                         const int64_t at = q * p->c.stride + row + c * p->c.ld;

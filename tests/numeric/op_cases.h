@@ -200,6 +200,27 @@ static const OpCase op_cases[] = {
      "(%a: $[48,64], %b: $[32,64], %s: f32, %t: f32) -> $[48,32] {\n  %0 = cast %a {out = e4m3} : e4m3[48,64]\n"
      "  %1 = cast %b {out = e5m2} : e5m2[32,64]\n  %2 = matmul %0, %1, %s, %t {tb, scaled, out = $} : $[48,32]\n"
      "  return %2\n}"},
+    // blocks of 128 elements: of rows, of squares with zeros after their scales, of columns that no vector divides
+    {CASE_TRAIN, "(%a: $[37,384]) -> f32[37,384], f32[3,37] {\n  %0, %1 = quantize_blocks %a {out = e4m3} : "
+                 "e4m3[37,384], f32[3,37]\n  %2 = cast %0 {out = f32} : f32[37,384]\n  return %2, %1\n}"},
+    {CASE_TRAIN, "(%a: $[256,384]) -> f32[256,384], f32[2,4] {\n  %0, %1 = quantize_blocks %a {out = e5m2, squares} : "
+                 "e5m2[256,384], f32[2,4]\n  %2 = cast %0 {out = f32} : f32[256,384]\n  return %2, %1\n}"},
+    {CASE_TRAIN,
+     "(%a: $[2,128,200], %b: $[128,20]) -> f32[200,256], f32[2,200], f32[20,128], f32[1,20] {\n"
+     "  %0, %1 = quantize_blocks %a {out = e4m3, across} : e4m3[200,256], f32[2,200]\n"
+     "  %2, %3 = quantize_blocks %b {out = e5m2, across} : e5m2[20,128], f32[1,20]\n"
+     "  %4 = cast %0 {out = f32} : f32[200,256]\n  %5 = cast %2 {out = f32} : f32[20,128]\n"
+     "  return %4, %1, %5, %3\n}"},
+    {CASE_TRAIN,
+     "(%a: $[3,12,384], %b: $[256,384]) -> $[3,12,256] {\n"
+     "  %0, %1 = quantize_blocks %a {out = e4m3} : e4m3[3,12,384], f32[3,36]\n"
+     "  %2, %3 = quantize_blocks %b {out = e4m3, squares} : e4m3[256,384], f32[2,4]\n"
+     "  %4 = matmul %0, %2, %1, %3 {tb, scaled, blocks, out = $} : $[3,12,256]\n  return %4\n}"},
+    {CASE_TRAIN,
+     "(%a: $[256,48], %b: $[256,32]) -> f32[48,32] {\n"
+     "  %0, %1 = quantize_blocks %a {out = e5m2, across} : e5m2[48,256], f32[2,48]\n"
+     "  %2, %3 = quantize_blocks %b {out = e4m3, across} : e4m3[32,256], f32[2,32]\n"
+     "  %4 = matmul %0, %2, %1, %3 {tb, scaled, blocks} : f32[48,32]\n  return %4\n}"},
     {CASE_ALL, "(%a: $[33,20], %b: $[20,17]) -> $[33,17] {\n  %0 = matmul %a, %b : $[33,17]\n  return %0\n}"},
     {CASE_ALL,
      "(%a: $[3,11,20], %b: $[17,20]) -> $[3,11,17] {\n  %0 = matmul %a, %b {tb} : $[3,11,17]\n  return %0\n}"},

@@ -133,3 +133,138 @@ __device__ __forceinline__ void turn_bytes(const From *in, const float *factor, 
         if (col + c < cols && row + 16 * j < rows)
             *(uint4 *)(out + (col + c) * rows + row + 16 * j) = tile[c * 8 + (j + c / 16) % 8];
 }
+
+// Blocks of 128 elements with a scale each (the op quantize_blocks). 16 threads hold 8 elements of a block each, in
+// vectors of V.
+template <class From, int V> struct Eighth {
+    Raw<From, V> x[8 / V];
+    __device__ __forceinline__ void load(const From *p, int valid) {
+#pragma unroll
+        for (int i = 0; i < 8 / V; i++) {
+            if (i * V < valid) x[i].load(p + i * V);
+            else x[i].zero();
+        }
+    }
+    __device__ __forceinline__ float at(int j) const { return x[j / V].at(j % V); }
+    __device__ __forceinline__ float largest(float most) const {
+#pragma unroll
+        for (int j = 0; j < 8; j++) most = larger(at(j) < 0 ? -at(j) : at(j), most);
+        return most;
+    }
+    template <class To> __device__ __forceinline__ void put_divided(To *q, float inverse) const {
+#pragma unroll
+        for (int i = 0; i < 8 / V; i++) {
+            float y[V];
+#pragma unroll
+            for (int j = 0; j < V; j++) y[j] = times(x[i].at(j), inverse);
+            put<To, V>(q + i * V, y);
+        }
+    }
+};
+__device__ __forceinline__ float block_scale(float most, float limit) {
+    return (most < 7.888609e-31f ? 7.888609e-31f : most) / limit; // 2^-100
+}
+
+// 256 threads take 32 rows of one block: their scales are one after another.
+template <int V, class From, class To>
+__device__ __forceinline__ void quantize_blocks(const From *in, To *q, float *scale, float limit, i64 rows, i64 cols) {
+    const i64 across = cols / 128, block = blockIdx.x % across, first = blockIdx.x / across * 32;
+    const int lane = threadIdx.x % 16, group = threadIdx.x / 16;
+    Eighth<From, V> x[2];
+#pragma unroll
+    for (int k = 0; k < 2; k++) {
+        const i64 row = min(first + group + 16 * k, rows - 1);
+        x[k].load(in + row * cols + block * 128 + lane * 8, 8);
+    }
+#pragma unroll
+    for (int k = 0; k < 2; k++) {
+        const i64 row = first + group + 16 * k;
+        float most = x[k].largest(0.0f);
+#pragma unroll
+        for (int d = 8; d > 0; d /= 2) most = larger(most, __shfl_xor_sync(0xffffffffu, most, d));
+        const float is = block_scale(most, limit);
+        if (row >= rows) continue;
+        if (q) x[k].put_divided(q + row * cols + block * 128 + lane * 8, 1 / is);
+        if (scale && lane == 0) scale[block * rows + row] = is;
+    }
+}
+
+// 256 threads take a square of 128 x 128, the last of a row also the zeros after its scales.
+template <int V, class From, class To>
+__device__ __forceinline__ void quantize_squares(const From *in, To *q, float *scale, float limit, i64 cols) {
+    __shared__ float part[8];
+    const i64 across = cols / 128, line = (across + 3) / 4 * 4;
+    const i64 block = blockIdx.x % across, down = blockIdx.x / across;
+    const int lane = threadIdx.x % 16, group = threadIdx.x / 16;
+    const i64 at = (down * 128 + group) * cols + block * 128 + lane * 8;
+    Eighth<From, V> x[8];
+    float most = 0;
+#pragma unroll
+    for (int k = 0; k < 8; k++) x[k].load(in + at + 16 * k * cols, 8);
+#pragma unroll
+    for (int k = 0; k < 8; k++) most = x[k].largest(most);
+    most = warp_max(most);
+    if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = most;
+    __syncthreads();
+    most = part[0];
+#pragma unroll
+    for (int k = 1; k < 8; k++) most = larger(part[k], most);
+    const float is = block_scale(most, limit), inverse = 1 / is;
+#pragma unroll
+    for (int k = 0; k < 8; k++)
+        if (q) x[k].put_divided(q + at + 16 * k * cols, inverse);
+    if (!scale) return;
+    if (threadIdx.x == 0) scale[down * line + block] = is;
+    if (block == across - 1 && threadIdx.x < line - across) scale[down * line + across + threadIdx.x] = 0;
+}
+
+// 256 threads take 128 rows of 128 columns, each column with a scale, and write them as rows. A thread has 8 rows of 8
+// columns; the words of a column are in shared memory turned round by 2 for each 8 columns, as those of turn_bytes.
+template <int V, class From, class To>
+__device__ __forceinline__ void quantize_across(const From *in, To *q, float *scale, float limit, i64 rows, i64 cols) {
+    __shared__ float part[16][128], inverse[128];
+    __shared__ uint2 tile[128 * 16];
+    const i64 across = (cols + 127) / 128, col = blockIdx.x % across * 128, row = blockIdx.x / across * 128;
+    const int j = threadIdx.x % 16, i = threadIdx.x / 16;
+    const int valid = (int)min((i64)8, cols - col - 8 * j);
+    Eighth<From, V> x[8];
+#pragma unroll
+    for (int k = 0; k < 8; k++) x[k].load(in + (row + 8 * i + k) * cols + col + 8 * j, valid);
+#pragma unroll
+    for (int c = 0; c < 8; c++) {
+        float most = 0;
+#pragma unroll
+        for (int k = 0; k < 8; k++) most = larger(x[k].at(c) < 0 ? -x[k].at(c) : x[k].at(c), most);
+        part[i][8 * j + c] = most;
+    }
+    __syncthreads();
+    if (threadIdx.x < 128) {
+        float most = part[0][threadIdx.x];
+#pragma unroll
+        for (int k = 1; k < 16; k++) most = larger(part[k][threadIdx.x], most);
+        const float is = block_scale(most, limit);
+        inverse[threadIdx.x] = 1 / is;
+        if (scale && col + threadIdx.x < cols) scale[row / 128 * cols + col + threadIdx.x] = is;
+    }
+    __syncthreads();
+#pragma unroll
+    for (int c = 0; c < 8; c++) {
+        float y[8];
+        unsigned w[2];
+#pragma unroll
+        for (int k = 0; k < 8; k++) y[k] = times(x[k].at(c), inverse[8 * j + c]);
+        Pack<To, 8>::put(w, y);
+        tile[(8 * j + c) * 16 + (i + j) % 16] = make_uint2(w[0], w[1]);
+    }
+    __syncthreads();
+    const int run = threadIdx.x % 8;
+    for (int c = threadIdx.x / 8; q && c < 128; c += 32) {
+        if (col + c >= cols) break;
+        To *at = q + (col + c) * rows + row + 16 * run;
+        const uint2 a = tile[c * 16 + (2 * run + c / 8) % 16], b = tile[c * 16 + (2 * run + 1 + c / 8) % 16];
+        const unsigned w[4] = {a.x, a.y, b.x, b.y};
+        if (V == 8) *(uint4 *)at = make_uint4(a.x, a.y, b.x, b.y);
+        else
+            for (int k = 0; k < 16; k++) at[k].bits = (unsigned char)(w[k / 4] >> 8 * (k % 4));
+    }
+}

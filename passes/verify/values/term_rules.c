@@ -123,6 +123,7 @@ static const Term *term_product(const Terms *t, const Op *o, int i, const Type *
     for (int k = 0; k < 2 + scales; k++) factors[k] = hd_term_bare(in[k]);
     Attrs as = {0};
     if (hd_has(&o->attrs, A_FAST)) hd_set_flag(t->cx, &as, A_FAST);
+    if (hd_has(&o->attrs, A_BLOCKS)) hd_set_flag(t->cx, &as, A_BLOCKS);
     hd_set_ints(t->cx, &as, A_SIZES, 6, (int64_t[]){p.batches, p.m, p.n, p.k, p.ta, p.tb});
     x = hd_term_plain(t, OP_MATMUL, 0, hd_type(t->cx, type->dtype, 2, (int64_t[]){p.batches * p.m, p.n}), &as,
                       2 + scales, factors);
