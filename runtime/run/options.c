@@ -360,6 +360,8 @@ static int refuse_idle(const Options *o, const char *argv0) {
     }
     if (o->val_batches && !o->val.n) return refuse("--val-batches needs --val=FILE", "", argv0);
     if (o->eval && o->data.n && !o->logits) return refuse("--eval reads --val alone: leave --data out", "", argv0);
+    if (o->steps < 0 && o->data.n && !writes(o))
+        return refuse("--data needs --steps=N: nothing is trained; leave it out, or say how many steps", "", argv0);
     return 0;
 }
 

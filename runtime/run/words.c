@@ -22,7 +22,8 @@ static const Word options[] = {
     {"epochs num-epochs num-train-epochs", "--steps=N counts steps; the first line of a run says how many tokens or "
                                            "rows a step reads"},
     {"output-dir out-dir save-dir checkpoint-dir ckpt-dir", "it is called --save=DIR"},
-    {"checkpoint ckpt load resume-from resume-from-checkpoint", "it is called --resume=DIR"},
+    {"checkpoint ckpt", "--save=DIR writes checkpoints, --resume=DIR goes on from one"},
+    {"load resume-from resume-from-checkpoint", "it is called --resume=DIR"},
     {"pretrained model model-name-or-path init-from weights-file", "it is called --init=FILE"},
     {"gpus num-gpus nproc-per-node world-size nproc", "it is called --ranks=N, as many as heddlec --set "
                                                      "schedule.mesh.shard=N compiles for"},

@@ -109,7 +109,8 @@ class Bench(gather.Bench):
         program = os.path.join(self.folder, "t")
         if build:
             self.compile(program, sets)
-        return call(program, f"--data={self.data}", f"--ranks={ranks}", *options, ok=ok)
+        data = [f"--data={self.data}"] if any(o.startswith("--steps=") for o in options) else []
+        return call(program, *data, f"--ranks={ranks}", *options, ok=ok)
 
     def path(self, name):
         return os.path.join(self.folder, name)

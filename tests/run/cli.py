@@ -70,6 +70,7 @@ def case_bad_usage():
             args=["--init=w", "--val=data.txt", "--save=n", "--eval", idle])
     bad(2, "--val-batches needs --val=FILE", args=[data, "--steps=1", "--val-batches=2"])
     bad(2, "--eval reads --val alone: leave --data out", args=[data, "--init=w", "--val=data.txt", "--eval"])
+    bad(2, "--data needs --steps=N: nothing is trained", args=[data, "--init=w", "--export=v"])
     bad(2, "--save-every", "--save", args=[data, "--steps=1", "--save-every=1"])
     bad(2, "--val-every", "--val", args=[data, "--steps=1", "--val-every=1"])
     bad(2, "--init", "--resume", args=[data, "--steps=1", "--init=a", "--resume=b"])
