@@ -167,6 +167,13 @@ int64_t hd_emit_bound_wanted(const Emit *e) {
     return 0;
 }
 
+const char *hd_emit_tensors(const Emit *e, const Symbol *part) {
+    const Attr *list = hd_tensors(e->m, part);
+    Out text = hd_out(e->a);
+    for (int i = 0; i < list->n; i++) hd_printf(&text, "%s%lld", i ? ", " : "", ll(list->ints[i]));
+    return text.text;
+}
+
 int64_t hd_emit_moved(Emit *e, const Op *o) {
     const Type *t = hd_result_type(o, 0);
     const int64_t rows = hd_type_rows(t) / comm_ranks(e, o);

@@ -73,6 +73,8 @@ int64_t hd_emit_buffer(Emit *e, const Op *user, const char *buffer, int64_t elem
 int64_t hd_emit_result(Emit *e, const Op *o, int i); // of result i; with `into`, result 0 is in that buffer
 typedef struct { int comm; int64_t from, to; const Type *part; } Exchange; // part: what one rank sends or receives
 Exchange hd_emit_exchange(Emit *e, const Op *o);     // of a collective
+// First element and end of each tensor of the bucket of a buffer: "0, 64, 64, 96".
+const char *hd_emit_tensors(const Emit *e, const Symbol *part);
 int64_t hd_emit_moved(Emit *e, const Op *o);         // elements of a part that an exchange moves
 int64_t hd_emit_workspace(Emit *e, const Op *o); // -1: none; one that is too small is reported
 Place hd_emit_copied(Emit *e, const Op *o, Place *to); // of copy: from where, to where, in any space

@@ -213,23 +213,17 @@ static void put_regions(Emit *e) {
     hd_puts(e->c, "};\n\n");
 }
 
-static bool exchanges(const Emit *e, const Symbol *comm) {
+// Whether a collective over a communicator is so.
+static bool any(const Emit *e, const Symbol *comm, bool (*is)(const Op *o)) {
     for (const Func *f = e->m->funcs; f; f = f->next)
         for (const Op *o = f->is_kernel ? NULL : f->first; o; o = o->next)
-            if ((hd_exchanges(o) || (hd_op_is(o, TRAIT_COLLECTIVE) && hd_collective(o)->exchanges)) &&
-                hd_named(o, A_COMM) == comm)
-                return true;
+            if (hd_op_is(o, TRAIT_COLLECTIVE) && is(o) && hd_named(o, A_COMM) == comm) return true;
     return false;
 }
 
-// Between ranks that share the values of a model.
-static bool moves_values(const Emit *e, const Symbol *comm) {
-    if (!(hd_axes(&comm->attrs, A_OVER) & HD_OWN_AXES)) return false;
-    for (const Func *f = e->m->funcs; f; f = f->next)
-        for (const Op *o = f->is_kernel ? NULL : f->first; o; o = o->next)
-            if (hd_op_is(o, TRAIT_COLLECTIVE) && o->n_in && hd_named(o, A_COMM) == comm) return true;
-    return false;
-}
+static bool exchanges(const Op *o) { return hd_exchanges(o) || hd_collective(o)->exchanges; }
+static bool compares(const Op *o) { return hd_collective(o)->compares; }
+static bool moves_values(const Op *o) { return o->n_in > 0; }
 
 static int put_comms(Emit *e) {
     int n = 0;
@@ -238,9 +232,11 @@ static int put_comms(Emit *e) {
         const char *on = hd_word(&s->attrs, A_ON, "compute");
         Axes over = hd_axes(&s->attrs, A_OVER);
         if (!n++) hd_puts(e->c, "static const HdComm comms[] = { // name, axes, stream, whether parts are exchanged, "
-                                 "whether it moves values\n");
-        hd_printf(e->c, "    {%s, %u, %d, %s, %s}, // over %s\n", hd_emit_quoted(e, s->name), over,
-                  hd_emit_stream_index(e, on), yes(exchanges(e, s)), yes(moves_values(e, s)),
+                                 "whether it moves values, whether numbers are compared\n");
+        hd_printf(e->c, "    {%s, %u, %d, %s, %s, %s}, // over %s\n", hd_emit_quoted(e, s->name), over,
+                  hd_emit_stream_index(e, on), yes(any(e, s, exchanges)),
+                  yes((over & HD_OWN_AXES) && any(e, s, moves_values)), // between ranks that share those of a model
+                  yes(any(e, s, compares)),
                   hd_axes_text(e->a, over));
     }
     if (n) hd_puts(e->c, "};\n\n");

@@ -259,7 +259,7 @@ int hd_operand_of(const Op *o, Role r); // which operand has this role; -1: none
 const char *hd_role_text(Role r);
 bool hd_is_action(const Op *o); // of a plan: the program does something for it
 static inline bool hd_op_is(const Op *o, uint64_t trait) { return (hd_op_info(o->kind)->traits & trait) != 0; }
-typedef struct { OpKind inverse; bool gathers, exchanges, sums; } CollectiveInfo; // a row of collectives.def
+typedef struct { OpKind inverse; bool gathers, exchanges, compares, sums; } CollectiveInfo; // a row of collectives.def
 const CollectiveInfo *hd_collective(const Op *o); // NULL: it is none
 bool hd_exchanges(const Op *o); // a sum of which each rank receives the parts before it adds them up
 // The value whose bytes v has: an alias moves nothing.
@@ -316,6 +316,8 @@ const Symbol *hd_state(const Module *m, const Attrs *as, int i); // number i of 
 const Symbol *hd_op_param(const Op *o, int i);
 const Symbol *hd_param_read(const Op *o, int i);  // the same; NULL too where o is no `param`, or NULL
 const Symbol *hd_param_added(const Op *o, int i); // the same; NULL too where o is no `grad`, or NULL
+// First element and end of each tensor of the bucket of a buffer; NULL: it has none.
+const Attr *hd_tensors(const Module *m, const Symbol *buffer);
 int64_t hd_elements_each(const Symbol *buffer); // of its bucket, by element of the buffer: a scale is that of a row
 Symbol *hd_space_arena(const Module *m, Space s); // the arena of a space; NULL: there is none
 Symbol *hd_config(Module *m, const char *name); // the config symbol of that name, made when absent

@@ -91,6 +91,11 @@ Symbol *hd_symbol_add(Module *m, SymbolKind kind, const char *name, const Type *
     return s;
 }
 
+const Attr *hd_tensors(const Module *m, const Symbol *buffer) {
+    const Symbol *k = hd_symbol_find(m, hd_word(&buffer->attrs, A_BUCKET, ""));
+    return k ? hd_attr(&k->attrs, A_TENSORS) : NULL;
+}
+
 int64_t hd_elements_each(const Symbol *buffer) {
     return buffer->type->dtype == TY_F32 ? hd_int(&buffer->attrs, A_QUANTIZED, 1) : 1;
 }

@@ -107,14 +107,16 @@ int hd_names(const Attr *a, const char *const **names) {
 }
 
 static const CollectiveInfo collectives[N_OPS] = {
-#define GATHERS true, false
-#define SCATTERS false, false
-#define EXCHANGES false, true
+#define GATHERS true, false, false
+#define SCATTERS false, false, false
+#define EXCHANGES false, true, false
+#define COMPARES false, false, true
 #define COLLECTIVE(id, inverse, moves, sums, fact, name) [OP_##id] = {OP_##inverse, moves, sums},
 #include "ir/collectives.def"
 #undef GATHERS
 #undef SCATTERS
 #undef EXCHANGES
+#undef COMPARES
 };
 
 const CollectiveInfo *hd_collective(const Op *o) {

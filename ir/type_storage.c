@@ -124,6 +124,59 @@ const char *hd_rule_line_mean(Rule *r) {
     return hd_rule_give(r, IN(0));
 }
 
+// Tensors of the bucket of which a rank has this part, in order; -1 after the error in *wrong.
+static int64_t tensors_of(Rule *r, const Symbol *part, int64_t ranks, const char **wrong) {
+    const Attr *list = part ? hd_tensors(r->o->func->module, part) : NULL;
+    const Symbol *k = part ? hd_symbol_find(r->o->func->module, hd_word(&part->attrs, A_BUCKET, "")) : NULL;
+    int64_t last = 0;
+    *wrong = NULL;
+    if (!list) *wrong = hd_internf(r->cx, "@%s is no part of a bucket with `tensors`", part ? part->name : "?");
+    else if (list->n % 2 || hd_type_count(part->type) != hd_type_count(k->type) / ranks)
+        *wrong = hd_internf(r->cx, "@%s : %s is not what one of %lld ranks has of @%s", part->name, TEXT(part->type),
+                            ll(ranks), k->name);
+    for (int i = 0; !*wrong && i < list->n; i++) {
+        const int64_t at = list->ints[i];
+        if (at < last + i % 2 || at > hd_type_count(k->type))
+            *wrong = hd_internf(r->cx, "tensors of @%s do not follow each other", k->name);
+        last = at;
+    }
+    return *wrong ? -1 : list->n / 2;
+}
+
+static int64_t ranks_of(Rule *r) {
+    const Symbol *comm = hd_rule_symbol(r, A_COMM, SYM_COMM);
+    const Mesh mesh = hd_mesh(r->o->func->module);
+    return comm ? hd_mesh_ranks(&mesh, hd_axes(&comm->attrs, A_OVER)) : 1;
+}
+
+static const char *tensors_wrong(Rule *r) { // of a gather
+    const Symbol *scales = hd_rule_symbol(r, A_SCALES_IN, SYM_BUFFER);
+    const int64_t first = hd_int(&r->o->attrs, A_FIRST, 0);
+    const char *wrong;
+    const int64_t n = tensors_of(r, hd_rule_symbol(r, A_BUFFER, SYM_BUFFER), ranks_of(r), &wrong);
+    if (wrong) return wrong;
+    if (hd_has(&r->o->attrs, A_SCALES)) return "quantized = 0 sends no scales: every rank has them";
+    if (!scales || scales->type->dtype != TY_F32 || first < 0 || first > hd_type_count(scales->type) - n)
+        WRONG("quantized = 0 needs the scales of %lld tensors in `scales_in`", ll(n));
+    return NULL;
+}
+
+const char *hd_rule_all_max(Rule *r) {
+    const Attr *list = hd_attr(&r->o->attrs, A_BUFFERS);
+    int64_t n = 0;
+    if (!hd_rule_symbol(r, A_COMM, SYM_COMM)) WRONG("no comm @%s", hd_word(&r->o->attrs, A_COMM, ""));
+    if (strcmp(hd_word(&r->o->attrs, A_OUT, ""), hd_dtype_text(TY_E4M3))) return "all_max needs out = e4m3";
+    for (int i = 0; i < list->n; i++) {
+        const char *wrong;
+        const Symbol *part = hd_symbol_find(r->o->func->module, list->strs[i]);
+        n += tensors_of(r, part, ranks_of(r), &wrong);
+        if (wrong) return wrong;
+        if (!hd_dtype_in_f32(part->type->dtype) || hd_dtype_is_fp8(part->type->dtype) || part->type->rank != 1)
+            WRONG("all_max needs vectors of f32, bf16 or f16, not @%s : %s", part->name, TEXT(part->type));
+    }
+    return hd_rule_give(r, hd_type(r->cx, TY_F32, 1, &n));
+}
+
 // The operand that a rank gives to a gather that quantizes: its rows in the type of one byte `out`, or a scale for
 // each.
 static const char *quantized_part(Rule *r, Type *t) {
@@ -134,6 +187,11 @@ static const char *quantized_part(Rule *r, Type *t) {
     if (!hd_dtype_in_f32(t->dtype) || hd_dtype_is_fp8(t->dtype) || t->rank != 1)
         WRONG("quantized = %lld needs a vector of f32, bf16 or f16, not %s", ll(row),
               TEXT(hd_type(r->cx, t->dtype, t->rank, t->dim)));
+    if (!row) {
+        const char *wrong = tensors_wrong(r);
+        t->dtype = d;
+        return wrong;
+    }
     if (row < 1 || t->dim[0] % row) WRONG("%lld elements are no rows of %lld", ll(t->dim[0]), ll(row));
     t->dtype = hd_has(&r->o->attrs, A_SCALES) ? TY_F32 : d;
     if (hd_has(&r->o->attrs, A_SCALES)) t->dim[0] /= row;
@@ -151,6 +209,8 @@ const char *hd_rule_collective(Rule *r) {
     Type t = buffer ? *buffer->type : *IN(0);
     const bool quantizes = hd_has(&r->o->attrs, A_QUANTIZED);
     if (!quantizes && hd_has(&r->o->attrs, A_SCALES)) return "scales needs `quantized`";
+    if (hd_has(&r->o->attrs, A_SCALES_IN) && hd_int(&r->o->attrs, A_QUANTIZED, 1))
+        return "scales_in needs quantized = 0";
     const char *wrong = quantizes ? quantized_part(r, &t) : NULL;
     if (wrong) return wrong;
     Mesh mesh = hd_mesh(r->o->func->module);

@@ -57,8 +57,8 @@ typedef struct { // of a parameter
 // data: its ranks read different sequences. owns: they also own parameters, and one rank along it is not worth saying.
 typedef struct { const char *name; int ranks; bool data, owns; } HdAxis;
 // Of the groups over a set of axes (mesh.h). exchanges: hd_cuda_exchange is called with it. values: what it moves is
-// read by the next op, as that of ranks which share a model.
-typedef struct { const char *name; unsigned over; int stream; bool exchanges, values; } HdComm;
+// read by the next op, as that of ranks which share a model. compares: hd_cuda_all_max is called with it.
+typedef struct { const char *name; unsigned over; int stream; bool exchanges, values, compares; } HdComm;
 
 typedef struct { // one line of the plan, for profiles, errors and traces
     const char *op, *stream, *path, *where; // "gemm", "compute", "blocks.3.mlp", "gpt2.hd:14"

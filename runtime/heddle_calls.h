@@ -187,6 +187,15 @@ void hd_host_quantize(HdDtype from, HdDtype to, int64_t rows, int64_t cols, cons
 // As the op quantize_blocks has them, in blocks of so many elements; a row of scales of squares has a multiple of 4.
 typedef struct { HdDtype from, to; int64_t rows, cols, block; bool squares, across; } HdBlocks;
 void hd_host_quantize_blocks(const HdBlocks *b, const void *x, void *q, float *scales);
+// The scale by which each of n tensors of a bucket is quantized to type `to`, as far as elements [first, first + count)
+// say it, of which x has the first one; 0 for a tensor with none of them. tensors: where each begins and ends.
+void hd_host_tensor_scales(HdDtype from, HdDtype to, int64_t first, int64_t count, int n, const int64_t *tensors,
+                           const void *x, float *scales);
+// The same elements, quantized by the scales of all of their tensors; 0 where no tensor is.
+void hd_host_quantize_tensors(HdDtype from, HdDtype to, int64_t first, int64_t count, int n, const int64_t *tensors,
+                              const void *x, const float *scales, void *q);
+// Each number becomes the largest of all ranks, and NaN where one has it. They are not negative.
+void hd_host_all_max(HdExec *x, int comm, int64_t n, float *numbers);
 void hd_host_copy(HdDtype from, HdDtype to, int64_t count, const void *src, void *dst, bool accumulate);
 
 // --- called by generated programs, target cuda. The backend's next function returns a failure of these.
@@ -214,6 +223,8 @@ void hd_cuda_copy(HdExec *x, int stream, uint64_t d, uint64_t s, size_t bytes);
 void hd_cuda_all_gather(HdExec *x, int stream, int comm, HdDtype dt, uint64_t part, uint64_t whole, int64_t part_count);
 void hd_cuda_reduce_scatter(HdExec *x, int stream, int comm, HdDtype dt, uint64_t whole, uint64_t part,
                             int64_t part_count);
+// On each rank the largest of all ranks, in their place.
+void hd_cuda_all_max(HdExec *x, int stream, int comm, HdDtype dt, uint64_t numbers, int64_t count);
 // Rank r receives the first `count` elements of part r of every rank's `whole`, in the order of ranks. Parts begin
 // `stride` elements after each other.
 void hd_cuda_exchange(HdExec *x, int stream, int comm, HdDtype dt, uint64_t whole, uint64_t parts, int64_t count,

@@ -68,6 +68,58 @@ static void put_gather_quantized(Emit *e, const Op *o, const Exchange *x) {
                  hd_emit_dtype(sent), own, to, ll(n));
 }
 
+// The defines of a kernel over a rank's part of a bucket with tensors.
+static const char *tensor_defines(Emit *e, const Symbol *part, int *vec) {
+    const Attr *list = hd_tensors(e->m, part);
+    *vec = 16 / hd_dtype_bytes(part->type->dtype);
+    for (int i = 0; i < list->n; i++)
+        if (list->ints[i] % *vec) *vec = 1;
+    if (hd_type_count(part->type) % *vec) *vec = 1;
+    return hd_sprintf(e->a, "#define TQ_FROM %s\n#define TQ_N %d\n#define TQ_TENSORS %s\n#define TQ_VEC %d\n"
+                            "#define TQ_LARGEST %.1ff\n", hd_cuda_type(part->type->dtype), list->n / 2,
+                      hd_emit_tensors(e, part), *vec, hd_dtype_info(TY_E4M3)->largest);
+}
+
+// A kernel of quantize_tensors.cu over a part; `scales` has those of its tensors.
+static void put_tensors(Emit *e, const Op *o, const Symbol *part, const char *of, const char *scales, const char *q) {
+    int vec;
+    const char *what = tensor_defines(e, part, &vec), *name = hd_cuda_name(e, of, what);
+    const char *kind = q ? "QUANTIZE" : "SCALES", *defines = hd_sprintf(e->a, "#define TQ_%s %s\n%s", kind, name, what);
+    const char *text = hd_cuda_template(e, "quantize_tensors", defines);
+    const int64_t n = hd_type_count(part->type), blocks = hd_ceil_div(n, 8 * 8 * 32 * vec); // of 8 warps
+    const char *from = hd_cuda_device(e, hd_emit_buffer(e, o, part->name, 0)), *count = hd_sprintf(e->a, "%lld", ll(n));
+    const char *first = hd_sprintf(e->a, "(uint64_t)hd_own_part(x, %d, %lld)", hd_emit_comm(e, o), ll(n));
+    if (n && q) HD_CUDA_LAUNCH(e, o, name, text, blocks, 1, 256, 0, from, first, count, scales, q);
+    else if (n) HD_CUDA_LAUNCH(e, o, name, text, blocks, 1, 256, 0, from, first, count, scales);
+}
+
+// Scales are not negative, so they are in the order of their bits as whole numbers, with NaN above all of them: NCCL's
+// largest of floats would drop a NaN.
+void hd_cuda_print_all_max(Emit *e, const Op *o) {
+    const Attr *parts = hd_attr(&o->attrs, A_BUFFERS);
+    const int64_t to = hd_emit_result(e, o, 0), n = hd_type_count(hd_result_type(o, 0));
+    int64_t done = 0;
+    hd_emit_line(e, o, "hd_cuda_zero(x, %d, %s, %lld);", hd_emit_stream(e, o), hd_cuda_device(e, to),
+                 ll(n * hd_dtype_bytes(TY_F32)));
+    for (int i = 0; i < parts->n; i++) {
+        const Symbol *part = hd_symbol_find(e->m, parts->strs[i]);
+        put_tensors(e, o, part, "tensor_scales", hd_cuda_device(e, to + done * hd_dtype_bytes(TY_F32)), NULL);
+        done += hd_tensors(e->m, part)->n / 2;
+    }
+    hd_emit_line(e, o, "hd_cuda_all_max(x, %d, %d, HD_I32, %s, %lld);", hd_emit_stream(e, o), hd_emit_comm(e, o),
+                 hd_cuda_device(e, to), ll(n));
+}
+
+static void put_gather_tensors(Emit *e, const Op *o, const Exchange *x) {
+    const int64_t bytes = hd_type_count(x->part);
+    const int64_t scales = hd_emit_buffer(e, o, hd_word(&o->attrs, A_SCALES_IN, ""), hd_int(&o->attrs, A_FIRST, 0));
+    const char *to = hd_cuda_device(e, x->to);
+    const char *own = hd_sprintf(e->a, "%s + hd_own_part(x, %d, %lld)", to, x->comm, ll(bytes));
+    put_tensors(e, o, hd_named(o, A_BUFFER), "quantize_tensors", hd_cuda_device(e, scales), own);
+    hd_emit_line(e, o, "hd_cuda_all_gather(x, %d, %d, HD_E4M3, %s, %s, %lld);", hd_emit_stream(e, o), x->comm, own, to,
+                 ll(bytes));
+}
+
 // The part that a rank holds gives the bytes that each rank sends or receives; the whole has as many parts as there are
 // ranks. A part of another dtype than the whole is rounded in its place there, and sent from it.
 void hd_cuda_print_collective(Emit *e, const Op *o) {
@@ -79,7 +131,8 @@ void hd_cuda_print_collective(Emit *e, const Op *o) {
         return;
     }
     if (hd_has(&o->attrs, A_QUANTIZED)) {
-        put_gather_quantized(e, o, &x);
+        if (hd_int(&o->attrs, A_QUANTIZED, 1)) put_gather_quantized(e, o, &x);
+        else put_gather_tensors(e, o, &x);
         return;
     }
     const char *from = hd_cuda_device(e, x.from), *to = hd_cuda_device(e, x.to);

@@ -300,6 +300,36 @@ static void host_dropout_keys(Emit *e, const Op *o) {
 
 static void host_update(Emit *e, const Op *o) { hd_host_print_update(e, o); }
 
+// "first, count, n, tensors" of a rank's part of a bucket.
+static const char *part_of_tensors(Emit *e, const Op *o, const Symbol *part) {
+    const int64_t count = hd_type_count(part->type);
+    return hd_sprintf(e->a, "(int64_t)hd_own_part(x, %d, %lld), %lld, %d, (const int64_t[]){%s}", hd_emit_comm(e, o),
+                      ll(count), ll(count), hd_tensors(e->m, part)->n / 2, hd_emit_tensors(e, part));
+}
+
+static void host_all_max(Emit *e, const Op *o) {
+    const Attr *parts = hd_attr(&o->attrs, A_BUFFERS);
+    const char *to = f32(e, out(e, o, 0));
+    int64_t done = 0;
+    for (int i = 0; i < parts->n; i++) {
+        const Symbol *part = hd_symbol_find(e->m, parts->strs[i]);
+        hd_emit_line(e, o, "hd_host_tensor_scales(%s, HD_E4M3, %s, %s, %s + %lld);", hd_emit_dtype(part->type->dtype),
+                     part_of_tensors(e, o, part), at(e, hd_emit_buffer(e, o, part->name, 0)), to, ll(done));
+        done += hd_tensors(e->m, part)->n / 2;
+    }
+    hd_emit_line(e, o, "hd_host_all_max(x, %d, %lld, %s);", hd_emit_comm(e, o), ll(done), to);
+}
+
+static void gather_tensors(Emit *e, const Op *o, const Exchange *x) {
+    const Symbol *part = hd_named(o, A_BUFFER);
+    const int64_t bytes = hd_type_count(x->part);
+    const char *own = hd_sprintf(e->a, "%s + hd_own_part(x, %d, %lld)", at(e, x->to), x->comm, ll(bytes));
+    const int64_t scales = hd_emit_buffer(e, o, hd_word(&o->attrs, A_SCALES_IN, ""), hd_int(&o->attrs, A_FIRST, 0));
+    hd_emit_line(e, o, "hd_host_quantize_tensors(%s, HD_E4M3, %s, %s, %s, %s);", hd_emit_dtype(x->part->dtype),
+                 part_of_tensors(e, o, part), at(e, x->from), f32(e, at(e, scales)), own);
+    hd_emit_line(e, o, "hd_host_all_gather(x, %d, %s, %s, %lld);", x->comm, own, at(e, x->to), ll(bytes));
+}
+
 // This rank's rows are quantized in their place, or their scales found there.
 static void gather_quantized(Emit *e, const Op *o, const Exchange *x) {
     const int64_t row = hd_int(&o->attrs, A_QUANTIZED, 1), rows = hd_type_count(x->part) / row;
@@ -319,7 +349,8 @@ static void host_collective(Emit *e, const Op *o) {
     const DType to = hd_result_type(o, 0)->dtype;
     const int64_t n = hd_type_count(x.part), bytes = n * hd_dtype_bytes(to);
     if (hd_has(&o->attrs, A_QUANTIZED)) {
-        gather_quantized(e, o, &x);
+        if (hd_int(&o->attrs, A_QUANTIZED, 1)) gather_quantized(e, o, &x);
+        else gather_tensors(e, o, &x);
         return;
     }
     const bool sums = hd_collective(o)->sums;

@@ -109,8 +109,6 @@ static const char *forms(const Facts *x) {
 // A strategy that keeps all weights keeps them for the backward pass, too.
 static const char *gather(const Facts *x) {
     if (fp8(x)) return NULL;
-    if (is(x->train, A_FP8_SCALE, "tensor"))
-        return "with fp8.scale = tensor a scale is that of the shards of all ranks";
     return is(x->schedule, A_FSDP, "zero3") ? NULL : "only schedule.fsdp = zero3 gathers weights for the forward pass";
 }
 

@@ -3,6 +3,7 @@
 #include "ir/eval/rules.h"
 #include "ir/mesh.h"
 #include "ir/shapes.h"
+#include <math.h>
 
 typedef struct { Mesh mesh; Axes over; int n, mine; } Group; // `mine`: which of its n ranks this one is
 
@@ -27,12 +28,53 @@ static const double *source(Eval *e, const Op *o) {
     return o->n_in ? e->values[o->in[0]->id].data : hd_eval_storage(e, hd_word(&o->attrs, A_BUFFER, "")).data;
 }
 
+// The elements of every rank, each quantized with the scale of its tensor; 0 where there is none.
+static const char *gather_tensors(Eval *e, const Op *o, const Group *g, DType d, Tensor *out) {
+    const Attr *tensors = hd_tensors(e->module, hd_named(o, A_BUFFER));
+    const double *scale = hd_eval_storage(e, hd_word(&o->attrs, A_SCALES_IN, "")).data + hd_int(&o->attrs, A_FIRST, 0);
+    const int64_t size = hd_type_count(out->type), count = size / g->n;
+    const DType f32 = e->mode == EVAL_EXACT ? TY_F64 : TY_F32;
+    memset(out->data, 0, sizeof(double) * (size_t)size);
+    for (int t = 0; t < tensors->n / 2; t++) {
+        const double inverse = hd_round(f32, 1 / scale[t]);
+        for (int64_t at = tensors->ints[2 * t]; at < tensors->ints[2 * t + 1]; at++) {
+            const double x = source(member(e, g, (int)(at / count)), o)[at % count], y = hd_round(f32, x * inverse);
+            out->data[at] = e->mode == EVAL_EXACT ? y : hd_round(d, y);
+        }
+    }
+    return NULL;
+}
+
+const char *hd_eval_all_max(Eval *e, const Op *o, const Tensor *in HD_UNUSED, Tensor *out) {
+    const Attr *list = hd_attr(&o->attrs, A_BUFFERS);
+    Group g;
+    DType d;
+    if (!group_of(e, o, &g)) return wrong_group(e, o);
+    if (!hd_dtype_parse(hd_word(&o->attrs, A_OUT, ""), &d)) return "no type to quantize to";
+    double *scale = out->data;
+    for (int i = 0; i < list->n; i++) {
+        const Symbol *part = hd_symbol_find(e->module, list->strs[i]);
+        const int64_t count = hd_type_count(part->type);
+        const Attr *tensors = hd_tensors(e->module, part);
+        for (int t = 0; t < tensors->n / 2; t++) {
+            double most = 0x1p-100;
+            for (int64_t at = tensors->ints[2 * t]; at < tensors->ints[2 * t + 1]; at++) {
+                const double x = hd_eval_storage(member(e, &g, (int)(at / count)), part->name).data[at % count];
+                if (fabs(x) > most || isnan(x)) most = isnan(most) ? most : fabs(x);
+            }
+            *scale++ = hd_round(e->mode == EVAL_EXACT ? TY_F64 : TY_F32, most / hd_dtype_info(d)->largest);
+        }
+    }
+    return NULL;
+}
+
 // The rows of every rank, quantized, or the scales of all rows.
 static const char *gather_quantized(Eval *e, const Op *o, const Group *g, Tensor *out) {
     const int64_t row = hd_int(&o->attrs, A_QUANTIZED, 1), count = hd_type_count(out->type) / g->n;
     const bool scales = hd_has(&o->attrs, A_SCALES);
     DType d;
     if (!hd_dtype_parse(hd_word(&o->attrs, A_OUT, ""), &d)) return "no type to quantize to";
+    if (!row) return gather_tensors(e, o, g, d, out);
     for (int i = 0; i < g->n; i++)
         for (int64_t r = 0; r < (scales ? count : count / row); r++) {
             const double *x = source(member(e, g, i), o) + r * row;

@@ -154,6 +154,14 @@ static Cost cost_comm(const Op *o) {
     return more < 0 ? (Cost){-more, -more * bytes} : (Cost){0, more * bytes};
 }
 
+// A ring sends all numbers twice, but for one rank's part.
+static Cost cost_all_max(const Op *o) {
+    const Mesh mesh = hd_mesh(o->func->module);
+    const double ranks = (double)hd_mesh_ranks(&mesh, hd_axes(&hd_named(o, A_COMM)->attrs, A_OVER));
+    const double bytes = (double)hd_type_bytes(hd_result_type(o, 0));
+    return (Cost){0, 2 * bytes * (ranks - 1) / ranks};
+}
+
 // A kernel computes its whole body and touches memory only at its operands and results; of a table it reads the rows
 // that it looks up.
 static Cost cost_launch(const Op *o) {

@@ -201,12 +201,17 @@ CopyWay hd_copy_way(const Op *o) {
 
 static double bytes_read(const Op *o) {
     const Symbol *s = hd_named(o, A_BUFFER);
-    return (double)hd_type_bytes(o->n_in ? o->in[0]->type : s->type);
+    const Attr *list = hd_attr(&o->attrs, A_BUFFERS);
+    double n = 0;
+    for (int i = 0; list && i < list->n; i++)
+        n += (double)hd_type_bytes(hd_symbol_find(o->func->module, list->strs[i])->type);
+    return list ? n : (double)hd_type_bytes(o->n_in ? o->in[0]->type : s->type);
 }
 
 int64_t hd_collective_ranks(const Op *o) {
     const Mesh mesh = hd_mesh(o->func->module);
-    if (hd_collective(o)->exchanges) return hd_mesh_ranks(&mesh, hd_axes(&hd_named(o, A_COMM)->attrs, A_OVER));
+    if (hd_collective(o)->exchanges || hd_collective(o)->compares)
+        return hd_mesh_ranks(&mesh, hd_axes(&hd_named(o, A_COMM)->attrs, A_OVER));
     const double to = (double)hd_type_count(hd_result_type(o, 0));
     const double from = (double)hd_type_count(o->n_in ? o->in[0]->type : hd_named(o, A_BUFFER)->type);
     return (int64_t)((from < to ? to / from : from / to) + 0.5);

@@ -23,7 +23,8 @@
 // is `transient`, a value of @micro_only from its first write to the end of the function, where --check can look at it.
 // With train.precision.gather = fp8, weights that the forward pass quantizes and reads no other way have buckets of
 // their own, one for each length of their rows: @b.rows64. So a rank's shard is whole rows of one length, which it can
-// quantize before it sends them (windows.c).
+// quantize before it sends them (windows.c). Those with one scale for a whole weight are in @b.tensors, whatever their
+// rows are; its `tensors` say from where to where each of them is.
 // Buffers of the language (params with `kernel`) have a bucket of the root for each kernel, @root.state, in f32, with a
 // gradient, in which what is added to them adds up, and without states: whatever module they are in, one collective
 // moves all of them.
@@ -193,7 +194,8 @@ static bool place(Fsdp *s, FsdpBucket *b) {
     for (int i = 0; i < HD_GROUP_RATES; i++) group |= hd_has(first, hd_group_rates[i]);
     if (b->frozen) b->name = hd_internf(cx, "%s.frozen", b->name);
     if (b->rule) b->name = hd_internf(cx, "%s.state", b->name);
-    if (b->row) b->name = hd_internf(cx, "%s.rows%lld", b->name, ll(b->row));
+    if (b->row > 0) b->name = hd_internf(cx, "%s.rows%lld", b->name, ll(b->row));
+    if (b->row == HD_WHOLE_TENSORS) b->name = hd_internf(cx, "%s.tensors", b->name);
     if (b->own_kernel) b->name = hd_internf(cx, "%s.%s", b->name, b->own_kernel->name);
     if (group && !b->frozen) b->name = hd_internf(cx, "%s.group", b->name);
     while (!bucket_name_free(s, b->name, kernel_of(s, b))) b->name = hd_internf(cx, "%s.bucket", b->name);
@@ -214,6 +216,7 @@ static bool place(Fsdp *s, FsdpBucket *b) {
         hd_set_word(cx, &b->layout.items[i].param->attrs, A_BUCKET, b->bucket->name);
         hd_set_int(cx, &b->layout.items[i].param->attrs, A_OFFSET, b->layout.items[i].offset);
     }
+    if (b->row == HD_WHOLE_TENSORS) hd_fsdp_set_tensors(s, b);
     add_buffers(s, b);
     hd_count(s->cx, "elements of padding", b->layout.padding);
     return true;

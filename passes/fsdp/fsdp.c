@@ -391,8 +391,8 @@ static void warn_beyond(const Fsdp *s) {
 static void warn_quantized(const Fsdp *s) {
     if (s->quantizes && s->strategy == FSDP_ZERO3 && !s->quantized)
         hd_warning(s->m->cx, hd_symbol_find(s->m, "train")->span,
-                   "train.precision.gather = fp8 changes nothing: no unit is gathered for products that quantize rows "
-                   "of its weights alone%s",
+                   "train.precision.gather = fp8 changes nothing: no unit is gathered for products that quantize its "
+                   "weights alone%s",
                    s->from_master ? "; with schedule.fsdp.weights = master weights are rounded while they are gathered"
                                   : "");
 }

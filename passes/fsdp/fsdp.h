@@ -1,4 +1,5 @@
-// Shared by the files of the pass `fsdp`. pieces: the root by use; sharing: which parameters share a bucket; buckets:
+// Shared by the files of the pass `fsdp`. pieces: the root by use; sharing: which parameters share a bucket; tensors:
+// which of them are quantized with one scale; buckets:
 // layout and symbols; windows: where weights are gathered and read; gradients: where gradients are written and reduced;
 // dropout: keys of random numbers; update: loss, norm and optimizer. fsdp.c calls them in order.
 #ifndef PASSES_FSDP_FSDP_H
@@ -16,6 +17,8 @@ typedef enum {
 } Strategy; // what is sharded: each strategy shards what the ones before it do, and more
 typedef enum { COMM_GATHER, COMM_REDUCE, COMM_OUTER, COMM_WORLD, COMM_NORM, N_COMMS } Comm;
 
+enum { HD_WHOLE_TENSORS = -1 };
+
 // The parameters of one unit that are used in one dtype and split over the same axes (ir/layout.h). Elements:
 // layout.size in all, layout.shard on each rank.
 typedef struct {
@@ -25,7 +28,8 @@ typedef struct {
     bool frozen;   // they are: its only storage is `master`, in that type, and `next`
     const Func *rule; // they are buffers, which this kernel updates by the sum of what is added to them; NULL: trained
     const Func *own_kernel; // the optimizer of its group; NULL: the module's
-    int64_t row;   // forward products quantize them in rows of so many elements and nothing else reads them; 0: not so
+    int64_t row;   // forward products quantize them in rows of so many elements and nothing else reads them; 0: not so;
+                   // HD_WHOLE_TENSORS: each with one scale
     Axes own;      // over which each of its parameters is split, so that every rank has a bucket of other elements
     DType sent;    // of gradients that are not whole on a rank, and of what ranks send of them: f32, or bf16
     bool logged;   // one of them is a number that a run reports
@@ -69,6 +73,8 @@ typedef struct {
     bool tree; // likewise, and sums are those of a binary tree over micro-batches of all ranks
     bool quantizes; // what forward products quantize is gathered in one byte
     int quantized;  // gathers of such weights
+    PtrMap tensors; // parameters that are quantized with one scale: the read in `reads` that says of which matrix
+    VEC(const Op *) reads;
     bool compensates; // weights in bf16 have a state of what they lack
     bool from_master; // weights are gathered from the master weights, and no rounded copy of them is kept
     const Func *optimizer; // its kernel
@@ -115,6 +121,20 @@ int hd_fsdp_levels(const Fsdp *s);      // how many sums wait at most, each of t
 bool hd_fsdp_add_state(Fsdp *s, const Func *micro); // false after the error about a name that this pass needs
 const Symbol *hd_fsdp_comm(Fsdp *s, Comm c, Axes over); // declared when first asked for
 Symbol *hd_fsdp_random_state(Fsdp *s); // likewise
+
+// --- tensors: what the pass fp8 makes of a weight with fp8.scale = tensor, of which only the last two are read
+typedef enum {
+    FORM_NONE = -1, // it is not of a weight, or something else of it
+    FORM_WEIGHT,
+    FORM_ROWS, FORM_ROW_SCALES,                       // results of quantize
+    FORM_ABS, FORM_MOST, FORM_AT_LEAST, FORM_INVERSE, // on the way to the scale, and from there
+    FORM_WIDE, FORM_TIMES,                            // and to what is quantized
+    FORM_SCALE, FORM_TENSOR
+} WeightForm;
+WeightForm hd_fsdp_form(const Op *o, const WeightForm *in); // of the result, from those of the operands
+void hd_fsdp_find_tensors(Fsdp *s);                         // s->tensors
+void hd_fsdp_set_tensors(const Fsdp *s, const FsdpBucket *b); // `tensors` of its symbol, once it is laid out
+int hd_fsdp_tensor_at(const FsdpBucket *b, int64_t offset);   // the number of the tensor that begins there
 
 // --- building
 // Rounds what it gathers to the dtype of `into`, or quantizes it where `into` holds that. The op that it adds.

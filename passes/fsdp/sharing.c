@@ -91,7 +91,7 @@ static int unit_number(Fsdp *s, const char *name) {
 // parameters' group, its optimizer, and the rows that are quantized.
 static const char *key_of(Fsdp *s, const char *unit, int64_t row, const Symbol *p) {
     Attrs rates = {0};
-    if (row) unit = hd_internf(s->m->cx, "%s rows %lld", unit, ll(row));
+    if (row) unit = hd_internf(s->m->cx, "%s rows %lld", unit, ll(row)); // of tensors a negative number
     if (hd_has(&p->attrs, A_FROZEN)) return hd_internf(s->m->cx, "%s frozen", unit);
     const char *rule = hd_word(&p->attrs, A_KERNEL, NULL);
     if (rule) return hd_internf(s->m->cx, "%s state %s", unit, rule);
@@ -149,6 +149,7 @@ bool hd_fsdp_collect(Fsdp *s) {
     Ctx *cx = s->m->cx;
     const char *root = hd_intern(cx, "root");
     PtrMap half = half_gradients(s), wide = wide_params(s), rows = quantized_params(s), of_unit[2 << N_AXES] = {{0}};
+    hd_fsdp_find_tensors(s);
     for (int last = 0; last < 2; last++)
         for (Symbol *p = s->m->symbols; p; p = p->next) {
             if (p->kind != SYM_PARAM) continue;
@@ -165,8 +166,10 @@ bool hd_fsdp_collect(Fsdp *s) {
             if (!may_be_whole(s, p)) return false;
             bool is_wide = hd_ptr_get(&wide, p) > 0;
             const Axes own = hd_layout_axes(p->layout);
-            const int row = is_wide ? 0 : hd_ptr_get(&rows, p);
-            FsdpBucket *b = bucket_of(s, unit, is_wide, row > 0 ? row : 0, own, &of_unit[2 * own + is_wide], p);
+            const int rows_of = is_wide ? 0 : hd_ptr_get(&rows, p);
+            const bool tensor = !is_wide && hd_ptr_get(&s->tensors, p) >= 0;
+            const int64_t row = rows_of > 0 ? rows_of : tensor ? HD_WHOLE_TENSORS : 0;
+            FsdpBucket *b = bucket_of(s, unit, is_wide, row, own, &of_unit[2 * own + is_wide], p);
             BucketItem item = {.param = p, .count = hd_type_count(p->type), .row = row_size(p->type),
                                .decay = hd_has(&p->attrs, A_DECAY)};
             hd_push(s->cx->scratch, &b->items, item);

@@ -29,6 +29,14 @@
 //   %q, %s = quantize %c {out = e4m3}   ->   %q = view {buffer = @micro.b.rows8.full0, offset = 64} : e4m3[8,8]
 //                                            %s = view {buffer = @micro.b.rows8.scales0, offset = 8} : f32[8]
 //
+// Where a weight has one scale (tensors.c), an all_max at the start of the function finds those of all such weights,
+// and each rank quantizes its part of each with its scale:
+//
+//   all_max {out = e4m3, buffers = [@a.tensors.compute, @b.tensors.compute], into = @micro.scales, comm = @comm.gather}
+//   all_gather {out = e4m3, quantized = 0, scales_in = @micro.scales, first = 7, buffer = @b.tensors.compute, ...}
+//   %q, %s = ... of %c    ->    %q = view {buffer = @micro.b.tensors.full0, offset = 64} : e4m3[8,8]
+//                               %s = view {buffer = @micro.scales, offset = 8} : f32
+//
 // A window that reads them otherwise as well gathers them as ever: that of the backward pass, unless fp8.weights = once
 // lets it read the same rows. So does one that the step before gathers, and one of weights = master.
 //
@@ -59,8 +67,9 @@
 
 typedef struct {
     FsdpBucket *bucket;
-    Symbol *full, *scales; // scales: of the quantized rows in `full`; NULL: they are as they were
-    bool rows;             // all uses read quantized rows
+    Symbol *full, *scales; // scales: of the quantized rows in `full`
+    bool quantized;        // all uses read what is quantized
+    bool sent;             // so it is gathered so
 } Part;
 typedef struct {
     int unit;
@@ -74,7 +83,7 @@ typedef struct {
     int64_t offset;
     Value *made;
     int window;
-    int form; // what an op that quantizes makes of a weight: 1 its rows, 2 their scales; else 0
+    WeightForm form;
 } Weight; // made: its replacement in that window
 typedef struct { Op *op; int operand, window; } Use;
 typedef struct { Op *last; int window; } Run;
@@ -91,6 +100,10 @@ typedef struct {
     int *last_run;       // and its latest run
     int recent[2];       // the two units used last
     int *n_full;         // by bucket: gathered buffers so far
+    Symbol *scales;      // of the tensors of all buckets that are gathered quantized; NULL: of none so far
+    int n_scales;        // so many
+    int *first;          // by bucket: the number of its first one, from 1 on; 0: none of it is there
+    VEC(const FsdpBucket *) scaled;
     StepFunc step;       // f
     bool kept;           // windows never close: weights are gathered into what persists
 } Windows;
@@ -145,14 +158,17 @@ static Window *open_window(Windows *x, int unit, Op *o) {
 static Part *part_of(Windows *x, Window *w, FsdpBucket *b) {
     for (int i = 0; i < w->parts.n; i++)
         if (w->parts.at[i].bucket == b) return &w->parts.at[i];
-    Part fresh = {.bucket = b, .rows = b->row && hd_fsdp_shard(b)->type->dtype == b->weights};
+    Part fresh = {.bucket = b, .quantized = b->row && hd_fsdp_shard(b)->type->dtype == b->weights};
     hd_push(x->s->cx->scratch, &w->parts, fresh);
     return &w->parts.at[w->parts.n - 1];
 }
 
-// Whether an op makes of a weight what a gather of quantized rows makes.
-static bool quantizes_rows(const Op *o, const FsdpBucket *b) {
-    return b->row && o->in[0]->type->rank == 2 && o->in[0]->type->dim[1] == b->row &&
+// Whether a value is what a gather makes of a weight that it quantizes.
+static bool is_quantized(const Value *v, WeightForm form, const FsdpBucket *b) {
+    const Op *o = v->def;
+    if (b->row == HD_WHOLE_TENSORS) return form == FORM_TENSOR || form == FORM_SCALE;
+    if ((form != FORM_ROWS && form != FORM_ROW_SCALES) || !b->row) return false;
+    return o->in[0]->type->rank == 2 && o->in[0]->type->dim[1] == b->row &&
            o->out[0]->type->dtype == TY_E4M3 && !hd_op_is(o->in[0]->def, TRAIT_ALIAS);
 }
 
@@ -168,7 +184,7 @@ static void use(Windows *x, Op *o, int operand, FsdpBucket *b) {
     }
     const Value *v = hd_unaliased(o->in[operand]);
     Run *run = &x->runs.at[x->runs.n - 1];
-    part_of(x, w, b)->rows &= x->weights[v->id].form && quantizes_rows(v->def, b);
+    part_of(x, w, b)->quantized &= is_quantized(v, x->weights[v->id].form, b);
     if (o->id > run->last->id) run->last = o;
     x->last_run[u] = x->runs.n - 1;
     Use found = {o, operand, (int)(w - x->windows.at)};
@@ -183,14 +199,30 @@ static bool is_still_weight(const FsdpBucket *b, const Op *o) {
 static void note_quantized(Windows *x, const Op *o, const Weight *from) {
     for (int i = 0; i < 2; i++) {
         x->weights[o->out[i]->id] = *from;
-        x->weights[o->out[i]->id].form = i + 1;
+        x->weights[o->out[i]->id].form = FORM_ROWS + i;
     }
+}
+
+// The form that an op makes of a weight that is quantized with one scale.
+static WeightForm tensor_form(const Windows *x, const Op *o, const Weight **from) {
+    WeightForm in[HD_MAX_IN];
+    *from = NULL;
+    for (int i = 0; i < o->n_in; i++) {
+        const Weight *w = &x->weights[o->in[i]->id];
+        in[i] = w->bucket ? w->form : FORM_NONE;
+        if (!w->bucket) continue;
+        if (w->bucket->row != HD_WHOLE_TENSORS || (*from && (*from)->offset != w->offset)) return FORM_NONE;
+        if (*from && (*from)->bucket != w->bucket) return FORM_NONE;
+        *from = w;
+    }
+    return *from ? hd_fsdp_form(o, in) : FORM_NONE;
 }
 
 static void find_windows(Windows *x) {
     for (Op *o = x->f->first; o; o = o->next) {
         const Symbol *p;
-        Weight *from = o->n_in ? &x->weights[o->in[0]->id] : NULL;
+        const Weight *from = o->n_in ? &x->weights[o->in[0]->id] : NULL, *whole;
+        WeightForm form;
         if (hd_param_read(o, 0)) {
             FsdpBucket *b = hd_fsdp_owner(x->s, o, &p);
             x->weights[o->out[0]->id] = (Weight){.bucket = b, .offset = hd_int(&p->attrs, A_OFFSET, 0), .window = -1};
@@ -198,6 +230,9 @@ static void find_windows(Windows *x) {
             x->weights[o->out[0]->id] = *from;
         } else if (from && from->bucket && o->kind == OP_QUANTIZE) {
             note_quantized(x, o, from);
+        } else if ((form = tensor_form(x, o, &whole)) != FORM_NONE) {
+            x->weights[o->out[0]->id] = *whole;
+            x->weights[o->out[0]->id].form = form;
         } else {
             for (int i = 0; i < o->n_in; i++)
                 if (x->weights[o->in[i]->id].bucket) use(x, o, i, x->weights[o->in[i]->id].bucket);
@@ -209,11 +244,55 @@ static Symbol *buffer(Windows *x, const FsdpBucket *k, const char *part, int num
     return hd_fsdp_transient(x->s, x->f, k, hd_internf(x->s->m->cx, "%s%d", part, number), "weights", d, n);
 }
 
+// Where the scales of a bucket's tensors begin among those of the function.
+static int first_scale(Windows *x, const FsdpBucket *k) {
+    int *first = &x->first[k - x->s->buckets.at];
+    if (!x->scales) x->scales = hd_fsdp_transient(x->s, x->f, NULL, "scales", "staging", TY_F32, 1);
+    if (!*first) {
+        *first = x->n_scales + 1;
+        x->n_scales += hd_attr(&k->bucket->attrs, A_TENSORS)->n / 2;
+        x->scales->type = hd_type(x->s->m->cx, TY_F32, 1, (int64_t[]){x->n_scales});
+        hd_push(x->s->cx->scratch, &x->scaled, k);
+    }
+    return *first - 1;
+}
+
+// The op that finds all of them, in front of all gathers.
+static void find_scales(Windows *x) {
+    Ctx *cx = x->s->m->cx;
+    if (!x->scales) return;
+    const FsdpBucket *k = x->scaled.at[0];
+    const char **names = HD_NEWN(x->s->cx->scratch, const char *, x->scaled.n);
+    for (int i = 0; i < x->scaled.n; i++) names[i] = hd_fsdp_shard(x->scaled.at[i])->name;
+    Attrs as = {0};
+    hd_set_words(cx, &as, A_BUFFERS, x->scaled.n, names);
+    hd_set_word(cx, &as, A_INTO, x->scales->name);
+    hd_set_word(cx, &as, A_COMM, hd_fsdp_comm(x->s, COMM_GATHER, k->split)->name);
+    hd_set_word(cx, &as, A_OUT, hd_dtype_text(TY_E4M3));
+    Builder b = {.f = x->f, .before = x->f->first, .loc = k->loc, .span = x->f->first->span};
+    hd_build(&b, OP_ALL_MAX, 0, NULL, &as, NULL);
+}
+
+static Op *gather_tensors(Windows *x, Builder *b, const FsdpBucket *k, const Symbol *into, const Symbol *comm) {
+    Ctx *cx = x->s->m->cx;
+    Attrs as = {0};
+    hd_set_word(cx, &as, A_OUT, hd_dtype_text(into->type->dtype));
+    hd_set_word(cx, &as, A_BUFFER, hd_fsdp_shard(k)->name);
+    hd_set_word(cx, &as, A_INTO, into->name);
+    hd_set_word(cx, &as, A_COMM, comm->name);
+    hd_set_int(cx, &as, A_QUANTIZED, 0);
+    hd_set_int(cx, &as, A_FIRST, first_scale(x, k));
+    hd_set_word(cx, &as, A_SCALES_IN, x->scales->name);
+    return hd_build(b, OP_ALL_GATHER, 0, NULL, &as, NULL);
+}
+
 static void gather_part(Windows *x, Builder *b, const FsdpBucket *k, Symbol *into, const Window *after) {
     Fsdp *s = x->s;
     b->loc = k->loc;
     const Symbol *comm = hd_fsdp_comm(s, COMM_GATHER, k->split);
-    Op *o = hd_fsdp_collective(s, b, OP_ALL_GATHER, hd_fsdp_shard(k), into, comm);
+    Op *o = hd_int(&into->attrs, A_QUANTIZED, 1)
+                ? hd_fsdp_collective(s, b, OP_ALL_GATHER, hd_fsdp_shard(k), into, comm)
+                : gather_tensors(x, b, k, into, comm);
     if (!after) return;
     const char **names = HD_NEWN(s->cx->scratch, const char *, after->parts.n);
     for (int i = 0; i < after->parts.n; i++) names[i] = after->parts.at[i].full->name;
@@ -226,15 +305,15 @@ static void gather(Windows *x, Builder *b, Window *w, const Window *after) {
         const FsdpBucket *k = p->bucket;
         if (p->full) continue;
         const int number = x->n_full[k - x->s->buckets.at]++;
-        p->full = buffer(x, k, "full", number, p->rows ? TY_E4M3 : k->weights, k->layout.size);
-        if (p->rows) {
-            p->scales = buffer(x, k, "scales", number, TY_F32, k->layout.size / k->row);
-            hd_set_int(x->s->m->cx, &p->full->attrs, A_QUANTIZED, k->row);
-            hd_set_int(x->s->m->cx, &p->scales->attrs, A_QUANTIZED, k->row);
-            x->s->quantized++;
-        }
+        const bool rows = p->quantized && k->row > 0;
+        p->sent = p->quantized;
+        p->full = buffer(x, k, "full", number, p->sent ? TY_E4M3 : k->weights, k->layout.size);
+        if (p->sent) hd_set_int(x->s->m->cx, &p->full->attrs, A_QUANTIZED, rows ? k->row : 0);
+        if (rows) p->scales = buffer(x, k, "scales", number, TY_F32, k->layout.size / k->row);
+        if (rows) hd_set_int(x->s->m->cx, &p->scales->attrs, A_QUANTIZED, k->row);
+        x->s->quantized += p->sent;
         gather_part(x, b, k, p->full, after);
-        if (p->rows) gather_part(x, b, k, p->scales, after);
+        if (rows) gather_part(x, b, k, p->scales, after);
     }
 }
 
@@ -287,20 +366,27 @@ static const Part *part_in(const Windows *x, int window, const FsdpBucket *k) {
 
 static Value *weight_in(Windows *x, int window, Value *v, Op *at);
 
-// Quantized rows of a weight, or their scales, in a window: what was gathered, or what an op makes of it.
-static Value *quantized_in(Windows *x, int window, Value *v, Op *at) {
+static Value *gathered_form(Windows *x, Builder *b, const Part *p, const Weight *k, const Type *t) {
+    const FsdpBucket *of = k->bucket;
+    if (k->form == FORM_ROW_SCALES) return hd_fsdp_view(x->s, b, p->scales, k->offset / of->row, t);
+    if (k->form == FORM_SCALE)
+        return hd_fsdp_view(x->s, b, x->scales, first_scale(x, of) + hd_fsdp_tensor_at(of, k->offset), t);
+    return hd_fsdp_view(x->s, b, p->full, k->offset, t);
+}
+
+// What ops make of a weight before it is used, in a window: what was gathered, or what they make of it there.
+static Value *form_in(Windows *x, int window, Value *v, Op *at) {
     Weight *k = &x->weights[v->id];
     const Part *p = part_in(x, window, k->bucket);
-    const bool scales = k->form == 2;
+    Value *in[HD_MAX_IN];
     Builder b = {.f = x->f, .before = at, .loc = at->loc, .span = at->span, .bwd = hd_has(&at->attrs, A_BWD)};
-    if (p->scales)
-        return k->made = hd_fsdp_view(x->s, &b, scales ? p->scales : p->full,
-                                      scales ? k->offset / k->bucket->row : k->offset, v->type);
-    Value *in = weight_in(x, window, v->def->in[0], at);
-    Op *again = hd_op_clone(x->f, v->def, &in);
+    if (p->sent) return k->made = gathered_form(x, &b, p, k, v->type);
+    for (int i = 0; i < v->def->n_in; i++)
+        in[i] = x->weights[v->def->in[i]->id].bucket ? weight_in(x, window, v->def->in[i], at) : v->def->in[i];
+    Op *again = hd_op_clone(x->f, v->def, in);
     if (b.bwd) hd_set_flag(x->s->m->cx, &again->attrs, A_BWD);
     hd_insert_before(at, again);
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < v->def->n_out; i++) {
         Weight *made = &x->weights[v->def->out[i]->id];
         made->window = window;
         made->made = again->out[i];
@@ -319,7 +405,7 @@ static Value *weight_in(Windows *x, int window, Value *v, Op *at) {
         hd_insert_before(at, again);
         return k->made = again->out[0];
     }
-    if (k->form) return quantized_in(x, window, v, at);
+    if (k->form != FORM_WEIGHT) return form_in(x, window, v, at);
     Builder b = {.f = x->f, .before = at, .loc = at->loc, .span = at->span, .bwd = hd_has(&at->attrs, A_BWD)};
     return k->made = hd_fsdp_view(x->s, &b, part_in(x, window, k->bucket)->full, k->offset, v->type);
 }
@@ -335,6 +421,7 @@ static void gather_weights(Fsdp *s, StepFunc step) {
     x.last_run = HD_NEWN(a, int, s->n_units + 1);
     for (int i = 0; i < s->n_units; i++) x.last_run[i] = -1;
     x.n_full = HD_NEWN(a, int, s->buckets.n + 1);
+    x.first = HD_NEWN(a, int, s->buckets.n + 1);
     find_windows(&x);
     if (x.runs.n > s->runs) s->runs = x.runs.n;
     place_gathers(&x);
@@ -342,6 +429,7 @@ static void gather_weights(Fsdp *s, StepFunc step) {
         Use *u = &x.uses.at[i];
         u->op->in[u->operand] = weight_in(&x, u->window, u->op->in[u->operand], u->op);
     }
+    find_scales(&x);
     for (Op *o = f->last, *prev; o; o = prev) { // replaced by the views: nothing reads it any more
         prev = o->prev;
         if (o->n_out && o->out[0]->id < x.n_values && o->out[0]->def == o && x.weights[o->out[0]->id].bucket)

@@ -13,7 +13,8 @@
 //                                               %f = div %r, %t;  %d = requantize %q_dy, %f {out = e4m3} : e4m3[8,4]
 //                                               %v = transpose %q_x : e4m3[16,4]
 //                                               %g = matmul %d, %v, %t, 1 {tb, scaled} : f32[8,16]
-// With fp8_weights = once a weight has one form, that of the forward pass: the product for the gradient of activations
+// With fp8_weights = once a weight has one form, that of the forward pass. With one scale for all of it the bytes are
+// transposed, and that is all. Where it has scales of rows, the product for the gradient of activations
 // adds over its rows, whose scales go into the gradient before that is quantised. The bytes are transposed. What the
 // columns of a gradient were multiplied by divides the rows of the gradient of a weight that it makes:
 //   %dx = matmul %dy, %w     ->     %e = mul %dy, %t : f32[4,8];  %c, %u = quantize %e {out = e4m3} : e4m3[4,8], f32[4]
@@ -179,7 +180,7 @@ static Scaled quantised(Fp8 *s, Op *at, Value *v, DType d) {
     if (known && known->q) return *known;
     Builder b = hd_builder_before(at);
     if (known && v->def && hd_has(&v->def->attrs, A_BWD)) b.before = v->def->next;
-    Value *columns = known && is_gradient(v) ? columns_of(s, v) : NULL;
+    Value *columns = known && !s->whole && is_gradient(v) ? columns_of(s, v) : NULL;
     const Scaled made = s->blocks  ? hd_fp8_of_blocks(&b, v, d, OF_ROWS)
                         : s->whole ? hd_fp8_of_tensor(&b, v, d)
                                    : hd_fp8_of_rows(&b, v, columns, d);
@@ -219,14 +220,14 @@ static Scaled squares(Fp8 *s, Op *o) {
 static void serve(Fp8 *s, Op *o, Scaled w, Value **in) {
     Scaled dy = quantised(s, o, o->in[0], s->gradients);
     Builder b = hd_builder_before(o);
-    if (dy.columns != w.scale) // another weight multiplies it, too
+    if (!s->whole && dy.columns != w.scale) // another weight multiplies it, too
         dy = hd_fp8_of_rows(&b, o->in[0], w.scale, s->gradients);
     in[0] = dy.q, in[2] = dy.scale;
     Scaled *back = &s->back[hd_has(&o->attrs, A_TB)][o->in[1]->id];
     if (!back->q) {
         back->q = transposed(o, w.q);
         b = hd_builder_before(o);
-        back->scale = hd_fp8_constant(&b, 1, hd_type_rows(back->q->type));
+        back->scale = s->whole ? w.scale : hd_fp8_constant(&b, 1, hd_type_rows(back->q->type));
     }
     in[1] = back->q, in[3] = back->scale;
 }
@@ -430,11 +431,9 @@ static Change change(Module *m, PassCx *cx, bool heads) {
         return FAILED;
     }
     s.once = strcmp(hd_word(train, A_FP8_WEIGHTS, "each"), "each") != 0;
-    if (s.once && (s.whole || !s.backward)) {
-        hd_error(m->cx, s.train, s.whole ? "fp8.weights = once moves the scales of rows of weights into gradients, and "
-                                           "with fp8.scale = tensor rows have none: set fp8.scale = row"
-                                         : "fp8.weights = once is for the products of the backward pass that read "
-                                           "weights, and they are not fp8: set fp8.backward to e4m3 or e5m2");
+    if (s.once && !s.backward) {
+        hd_error(m->cx, s.train, "fp8.weights = once is for the products of the backward pass that read weights, and "
+                                 "they are not fp8: set fp8.backward to e4m3 or e5m2");
         return FAILED;
     }
     if (s.blocks && !strcmp(hd_word(train, A_GATHER, "compute"), "fp8")) {

@@ -143,6 +143,14 @@ static bool reduce_scatter(HdCuda *x, int stream, int comm, HdDtype dt, const vo
     return settle(x, comm, r, "reduce_scatter", ISSUE_SECONDS);
 }
 
+static bool all_max(HdCuda *x, int stream, int comm, HdDtype dt, void *numbers, size_t count) {
+    if (!enter(x)) return false;
+    const NcResult r = x->api.ncclAllReduce(numbers, numbers, count, hd_dtypes[dt].nccl, HD_ncclMax,
+                                            x->comms.comm[comm], x->streams[stream]);
+    leave(x);
+    return settle(x, comm, r, "all_max", ISSUE_SECONDS);
+}
+
 // A call of a group that a nonblocking communicator takes later is no failure.
 static NcResult first_of(NcResult a, NcResult b) { return a == HD_ncclSuccess || a == HD_ncclInProgress ? b : a; }
 
@@ -164,10 +172,16 @@ static bool exchange(HdCuda *x, int stream, int comm, HdDtype dt, const void *wh
     return settle(x, comm, r, "exchange", ISSUE_SECONDS);
 }
 
-// Whether a communicator that shares this one exchanges parts.
+// Whether a communicator that shares this one exchanges parts, or compares numbers.
 static bool exchanges(const HdProgram *p, int i) {
     for (int j = 0; j < p->n_comms; j++)
         if (p->comms[j].exchanges && shared(p, j) == i) return true;
+    return false;
+}
+
+static bool compares(const HdProgram *p, int i) {
+    for (int j = 0; j < p->n_comms; j++)
+        if (p->comms[j].compares && shared(p, j) == i) return true;
     return false;
 }
 
@@ -183,6 +197,8 @@ static bool warm_up(HdCuda *x, int i) {
         if (counts[k] && (!all_gather(x, c->stream, i, HD_F32, one, whole, counts[k]) ||
                           !reduce_scatter(x, c->stream, i, HD_F32, whole, one, counts[k])))
             return false;
+    for (int k = 0; k < 2 && compares(p, i); k++)
+        if (counts[k] && !all_max(x, c->stream, i, HD_I32, one, counts[k])) return false;
     const int64_t each = p->arena_bytes / (2 * ranks_of(p, c)) / 256 * 256;
     const size_t most = (size_t)(each < WARM_BYTES ? each : WARM_BYTES);
     void *const parts = (void *)(uintptr_t)(x->arena + most * (CuPtr)ranks_of(p, c));
@@ -292,6 +308,15 @@ void hd_cuda_reduce_scatter(HdExec *h, int stream, int comm, HdDtype dt, uint64_
     if (HD_NOTE(x, 'R', (uint64_t)stream, (uint64_t)comm, dt, whole, part, (uint64_t)count)) return;
     if (reduce_scatter(x, stream, own, dt, (void *)(uintptr_t)whole, (void *)(uintptr_t)part, (size_t)count))
         hd_watch_collective(x, stream, comm);
+}
+
+void hd_cuda_all_max(HdExec *h, int stream, int comm, HdDtype dt, uint64_t numbers, int64_t count) {
+    HdCuda *x = (HdCuda *)h;
+    if (x->failed || count == 0) return;
+    const int own = shared(h->program, comm);
+    if ((size_t)count * hd_dtypes[dt].bytes >= x->comms.skip_from || !x->comms.comm[own]) return;
+    if (HD_NOTE(x, 'M', (uint64_t)stream, (uint64_t)comm, dt, numbers, (uint64_t)count)) return;
+    if (all_max(x, stream, own, dt, (void *)(uintptr_t)numbers, (size_t)count)) hd_watch_collective(x, stream, comm);
 }
 
 void hd_cuda_exchange(HdExec *h, int stream, int comm, HdDtype dt, uint64_t whole, uint64_t parts, int64_t count,

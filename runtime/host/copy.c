@@ -87,3 +87,31 @@ void hd_host_quantize(HdDtype from, HdDtype to, int64_t rows, int64_t cols, cons
         if (q) quantize_row(from, to, r * cols, cols, x, 1 / scale, q);
     }
 }
+
+// --- tensors of a bucket
+
+// The elements of tensor t of those from `first` on, counted from there: [*lo, the result).
+static int64_t elements_of(const int64_t *tensors, int t, int64_t first, int64_t count, int64_t *lo) {
+    const int64_t from = tensors[2 * t] - first, to = tensors[2 * t + 1] - first;
+    *lo = from > 0 ? from : 0;
+    return to < count ? to : count;
+}
+
+void hd_host_tensor_scales(HdDtype from, HdDtype to, int64_t first, int64_t count, int n, const int64_t *tensors,
+                           const void *x, float *scales) {
+#pragma omp parallel for schedule(dynamic) if (count > 4 * BLOCK)
+    for (int t = 0; t < n; t++) {
+        int64_t lo, hi = elements_of(tensors, t, first, count, &lo);
+        scales[t] = lo < hi ? row_scale(from, to, lo, hi - lo, x) : 0;
+    }
+}
+
+void hd_host_quantize_tensors(HdDtype from, HdDtype to, int64_t first, int64_t count, int n, const int64_t *tensors,
+                              const void *x, const float *scales, void *q) {
+    memset(q, 0, (size_t)count);
+#pragma omp parallel for schedule(dynamic) if (count > 4 * BLOCK)
+    for (int t = 0; t < n; t++) {
+        int64_t lo, hi = elements_of(tensors, t, first, count, &lo);
+        if (lo < hi) quantize_row(from, to, lo, hi - lo, x, 1 / scales[t], q);
+    }
+}

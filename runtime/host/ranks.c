@@ -259,6 +259,29 @@ void hd_host_reduce_tree(HdExec *x, int comm, const void *whole, void *part, int
     hd_host_reduce_wide(x, comm, HD_F32, true, whole, part, part_count);
 }
 
+// Numbers that are not negative are in the order of their bits, and a NaN is above all of them.
+static float higher(float a, float b) {
+    uint32_t x, y;
+    memcpy(&x, &a, sizeof x);
+    memcpy(&y, &b, sizeof y);
+    return x > y ? a : b;
+}
+
+void hd_host_all_max(HdExec *x, int comm, int64_t n, float *numbers) {
+    if (ranks_of(x, comm) == 1) return;
+    float *const own = hd_host_scratch(HD_SCRATCH_MOST, TREE_BLOCK * sizeof *own);
+    for (int64_t at = 0; at < n; at += TREE_BLOCK) {
+        const int64_t count = n - at < TREE_BLOCK ? n - at : TREE_BLOCK;
+        memcpy(own, numbers + at, (size_t)count * sizeof *own);
+        Meeting *m = meet(x, comm, "all_max", own, (size_t)count * sizeof *own);
+        if (!m) return;
+        for (int i = 0; i < m->n; i++)
+            for (int64_t k = 0; k < count; k++)
+                numbers[at + k] = higher(((const float *)m->offer[i].data)[k], numbers[at + k]);
+        leave(m);
+    }
+}
+
 // --- the team
 
 static void free_host(Host *h) {

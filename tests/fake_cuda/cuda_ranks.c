@@ -66,9 +66,9 @@ const HdFunc test_funcs[] = {{.name = "micro_only", .run = micro, .n_actions = 9
 static const HdRegion region = {"micro_only.step", all_of_it};
 
 static HdProgram program(int n) {
-    comms[0] = (HdComm){"comm.gather", 1, 1, false, false};
-    comms[1] = (HdComm){"comm.reduce", 1, 2, false, of_values};
-    comms[2] = (HdComm){"comm.outer", 2, 1, false, false};
+    comms[0] = (HdComm){"comm.gather", 1, 1, false, false, false};
+    comms[1] = (HdComm){"comm.reduce", 1, 2, false, of_values, false};
+    comms[2] = (HdComm){"comm.outer", 2, 1, false, false, false};
     axes[0] = (HdAxis){"shard", n, true, false};
     axes[1] = (HdAxis){"replicate", 1, true, false};
     return (HdProgram){.model = "Tiny",

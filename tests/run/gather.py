@@ -25,6 +25,7 @@ MODEL = {"vocab": 48, "layers": 3, "heads": 2, "kv_heads": 1, "dim": 32, "hidden
          "train.lr": "1e-2", "train.precision.compute": "bf16", "train.precision.fp8": "Block",
          "train.precision.gather": "fp8", "schedule.fsdp": "zero3", "schedule.mesh.shard": 2}
 TREE = {"train.reduce": "tree", "schedule.mesh.shard": 4, "train.accumulate": 2}
+TENSOR = {"train.precision.fp8.scale": "tensor"}
 ONCE = {"train.precision.fp8.backward": "e4m3", "train.precision.fp8.weights": "once",
         "train.precision.fp8.weight_grads": "fp8", "train.precision.fp8": "Block,Llama.head",
         "train.loss_chunks": 2, "train.batch": 4}
@@ -35,6 +36,11 @@ FEW = [
                       {"train.precision.gather": "compute", "schedule.fsdp": "none"}]),
     ("one form of a weight, two ranks", {**ONCE, **COUNTED}, [
         {"schedule.graph": "unit", "schedule.recompute": "Block"}, {"train.precision.gather": "compute"}]),
+    ("a scale for each weight, a tree", {**TENSOR, **TREE}, [
+        {"schedule.graph": "unit"}, {"train.precision.gather": "compute", "schedule.fsdp": "none"},
+        {"schedule.mesh.shard": 1, "train.accumulate": 8}]),
+    ("a scale for each weight, one form of it", {**TENSOR, **ONCE}, [
+        {"schedule.recompute": "Block"}, {"train.precision.gather": "compute", "train.precision.fp8.weights": "each"}]),
 ]
 ALL = [
     ("two ranks", COUNTED, [
@@ -61,12 +67,21 @@ ALL = [
         {}, {"train.precision.gather": "compute", "schedule.fsdp": "none", "schedule.recompute": "Block"},
         {"schedule.mesh.shard": 2, "schedule.mesh.replicate": 2},
         {"schedule.mesh.shard": 1, "train.accumulate": 8}]),
+    ("a scale for each weight, a tree", {**TENSOR, **TREE}, FEW[2][2] + [
+        {}, {"train.precision.gather": "compute"}, {"schedule.recompute": "Block", "schedule.fsdp.prefetch": 0},
+        {"schedule.mesh.shard": 2, "train.accumulate": 4, "schedule.fsdp.prefetch": 3},
+        {"schedule.mesh.shard": 2, "schedule.mesh.replicate": 2}, {"schedule.fsdp": "zero2"}]),
+    ("a scale for each weight, one form of it", {**TENSOR, **ONCE}, FEW[3][2] + [
+        {}, {"schedule.fsdp": "none"}, {"schedule.fsdp.weights": "master"}, {"schedule.graph": "none"},
+        {"schedule.offload": "Block", "schedule.offload.min_size": 0, "schedule.recompute": "none"}]),
+    ("a scale for each weight, products merged, f32", {
+        **TENSOR, "train.precision.compute": "f32", "train.products": "merged"}, [
+            {}, {"train.precision.gather": "compute"}, {"schedule.recompute": "Block"}]),
     ("the backward pass in e4m3, products merged, f32", {
         "train.precision.compute": "f32", "train.precision.fp8.backward": "e4m3", "train.products": "merged"}, [
             {}, {"train.precision.gather": "compute"}, {"schedule.recompute": "Block"}]),
 ]
 WARNINGS = [({"train.precision.fp8": "none"}, "train.precision.fp8 names no modules"),
-            ({"train.precision.fp8.scale": "tensor"}, "with fp8.scale = tensor a scale is that of the shards of all"),
             ({"schedule.fsdp": "zero2"}, "only schedule.fsdp = zero3 gathers weights for the forward pass"),
             ({"schedule.fsdp.weights": "master"}, "with schedule.fsdp.weights = master weights are rounded while")]
 QUANTIZED = r"^.*all_gather .*quantized = {}.*\n"

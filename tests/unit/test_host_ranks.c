@@ -22,7 +22,8 @@ enum {
 };
 
 static const HdComm comms[] = {
-    {"shards", 1, 1, false, false}, {"replicas", 2, 2, false, false}, {"all", 3, 1, false, false}};
+    {"shards", 1, 1, false, false, false}, {"replicas", 2, 2, false, false, false},
+    {"all", 3, 1, false, false, false}};
 static const char *const streams[] = {"compute", "gather", "reduce"};
 static const HdFunc funcs[3];
 

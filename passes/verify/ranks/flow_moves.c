@@ -174,16 +174,79 @@ static bool may_gather(Flow *w, const Op *o, const Held *h, int i, Axes over) {
     return false;
 }
 
+static const Symbol *read_weights_of(const BucketParts *k) {
+    return k->part[PART_COMPUTE] ? k->part[PART_COMPUTE] : k->part[PART_MASTER];
+}
+
+// The all_max before an op that fills this buffer; NULL: there is none.
+static const Op *scales_before(const Op *o, const Symbol *s) {
+    const Op *p = o->prev;
+    while (p && (p->kind != OP_ALL_MAX || hd_named(p, A_INTO) != s)) p = p->prev;
+    return p;
+}
+
+static bool updates(const Op *o, const Symbol *weights) {
+    return hd_named(o, A_MASTER_WEIGHTS) == weights || hd_named(o, A_WEIGHTS) == weights;
+}
+
+// The scales of a bucket's tensors are those that all_max has found for it, of the weights as they are now.
+static void check_scales(Flow *w, const Op *o, const Held *h) {
+    const Symbol *s = hd_named(o, A_SCALES_IN);
+    const Op *found = scales_before(o, s);
+    const Attr *parts = found ? hd_attr(&found->attrs, A_BUFFERS) : NULL;
+    int64_t first = found ? hd_int(&found->attrs, A_OFFSET, 0) : 0;
+    int i = 0;
+    for (; parts && i < parts->n && strcmp(parts->strs[i], h->buffer->name) != 0; i++)
+        first += hd_tensors(w->c->m, hd_symbol_find(w->c->m, parts->strs[i]))->n / 2;
+    if (!parts || i == parts->n || first != hd_int(&o->attrs, A_FIRST, 0))
+        hd_plan_wrong(w->c, o, o->span, "takes the scales of %s from number %lld of @%s on, where no all_max has put "
+                      "them", h->name, ll(hd_int(&o->attrs, A_FIRST, 0)), s->name);
+    for (const Op *p = found; p && p != o; p = p->next)
+        if (updates(p, h->buffer))
+            hd_plan_wrong(w->c, o, o->span, "takes the scales that %s had before %s", h->name, hd_plan_op(w->c, p));
+}
+
+// Every rank of those that share the buckets sends the largest of its part of the weights that ops read.
+void hd_flow_all_max(Flow *w, const Op *o) {
+    const Attr *parts = hd_attr(&o->attrs, A_BUFFERS);
+    const Symbol *comm = hd_named(o, A_COMM), *into = hd_named(o, A_INTO);
+    const Axes over = (comm ? hd_axes(&comm->attrs, A_OVER) : 0) & w->c->live;
+    Held *g = into ? hd_flow_held(w, into) : NULL;
+    for (int i = 0; i < parts->n; i++) {
+        const Symbol *s = hd_symbol_find(w->c->m, parts->strs[i]);
+        const Held *h = s ? hd_flow_held(w, s) : NULL;
+        const BucketParts *k = h ? h->bucket : NULL;
+        if (!k || s != read_weights_of(k))
+            hd_plan_wrong(w->c, o, o->span, "finds scales of @%s, which is not what ranks have of weights that ops "
+                          "read", parts->strs[i]);
+        else if (over != k->split)
+            hd_plan_wrong(w->c, o, o->span, "finds scales of @%s over %s, and %s has its elements", s->name,
+                          over ? hd_axes_text(w->c->a, over) : "one rank",
+                          k->split ? hd_axes_text(w->c->a, k->split) : "one rank");
+    }
+    if (!into || (g && g->bucket) || !hd_has(&into->attrs, A_TRANSIENT))
+        hd_plan_wrong(w->c, o, o->span, "puts scales into %s: they go into a transient buffer of no bucket",
+                      into ? hd_sprintf(w->c->a, "@%s", into->name) : "a value");
+    else if (scales_before(o, into))
+        hd_plan_wrong(w->c, o, o->span, "puts scales into @%s, as %s does: they are found once", into->name,
+                      hd_plan_op(w->c, scales_before(o, into)));
+    if (!g || g->bucket) return;
+    const int64_t at = hd_int(&o->attrs, A_OFFSET, 0);
+    hd_flow_set_range(w, g, at, at + hd_type_count(hd_result_type(o, 0)), (Holding){.kind = HOLDS_OLD, .by = o});
+}
+
 // Rows are quantized as the buffer says that they are, and from the weights that ops read.
 static void check_quantized(Flow *w, const Op *o, const Held *h, const Symbol *into) {
-    const Symbol *const *part = h->bucket->part, *from = part[PART_COMPUTE] ? part[PART_COMPUTE] : part[PART_MASTER];
-    const int64_t is = hd_int(&o->attrs, A_QUANTIZED, 0), said = into ? hd_int(&into->attrs, A_QUANTIZED, 0) : 0;
+    const Symbol *from = read_weights_of(h->bucket);
+    const int64_t is = hd_int(&o->attrs, A_QUANTIZED, -1), said = into ? hd_int(&into->attrs, A_QUANTIZED, -1) : -1;
     if (is != said)
-        hd_plan_wrong(w->c, o, o->span, "quantizes %s in rows of %lld elements into %s, which has rows of %lld (0: is "
-                      "not quantized)", h->name, ll(is), into ? hd_sprintf(w->c->a, "@%s", into->name) : "a value",
-                      ll(said));
-    else if (is && h->buffer != from)
+        hd_plan_wrong(w->c, o, o->span, "quantizes %s in rows of %lld elements into %s, which has rows of %lld (0: "
+                      "whole tensors, -1: is not quantized)", h->name, ll(is),
+                      into ? hd_sprintf(w->c->a, "@%s", into->name) : "a value", ll(said));
+    else if (is >= 0 && h->buffer != from)
         hd_plan_wrong(w->c, o, o->span, "quantizes %s, and ops read @%s", h->name, from ? from->name : "nothing");
+    else if (!is)
+        check_scales(w, o, h);
 }
 
 // Weights go into buffers, since it is buffers that a bound counts. Nothing but weights may be rounded on the way.

@@ -382,7 +382,10 @@ static void check_quantized(PlanCheck *c, const Symbol *s, const BucketParts *k,
     if (!gathered || (d != TY_E4M3 && d != TY_F32))
         hd_plan_wrong(c, NULL, s->span, "buffer @%s : %s is quantized: so are transient weights in e4m3, and their "
                       "scales in f32", s->name, hd_type_text(c->m->cx, s->type));
-    else if (row < 1 || k->size / k->shards % row)
+    else if (!row ? d != TY_E4M3 || !hd_has(&k->symbol->attrs, A_TENSORS) : row < 0)
+        hd_plan_wrong(c, NULL, s->span, "buffer @%s : %s holds whole tensors of bucket @%s, quantized: such are in "
+                      "e4m3, and the bucket lists them", s->name, hd_type_text(c->m->cx, s->type), k->symbol->name);
+    else if (row && k->size / k->shards % row)
         hd_plan_wrong(c, NULL, s->span, "buffer @%s is quantized in rows of %lld elements, and ranks have %lld of "
                       "bucket @%s", s->name, ll(row), ll(k->size / k->shards), k->symbol->name);
 }

@@ -37,8 +37,10 @@ static int number_of(const TermWalk *w, const Symbol *s) { // of either step; -1
 static void find_buffers(TermWalk *w) {
     w->keys = NULL;
     w->gathered = HD_NEWN(w->t.a, int, w->m->n_symbols + 1);
+    w->scales = HD_NEWN(w->t.a, const Op *, w->m->n_symbols + 1);
     for (const Op *o = w->f->first; w->c && o; o = o->next) {
         if (o->kind == OP_DROPOUT_KEYS) w->keys = hd_named(o, A_INTO);
+        if (o->kind == OP_ALL_MAX && hd_named(o, A_INTO)) w->scales[hd_named(o, A_INTO)->id] = o;
         const int number = hd_gathers(o) ? number_of(w, hd_named(o, A_BUFFER)) : -1;
         if (number >= 0 && hd_named(o, A_INTO)) w->gathered[hd_named(o, A_INTO)->id] = 1 + number;
     }
@@ -124,10 +126,44 @@ static const Term *weights(const TermWalk *w, const BucketParts *k, int64_t at, 
     return rows ? hd_term_rows(&w->t, x, at / row, type) : NULL;
 }
 
+// Of a tensor of a bucket, all of it, quantized with one scale: its elements, of this type, or the scale.
+static const Term *tensor(const TermWalk *w, const BucketParts *k, int64_t at, const Type *type, bool scale) {
+    const Symbol *from = k->part[PART_COMPUTE] ? k->part[PART_COMPUTE] : k->part[PART_MASTER];
+    const Attr *list = hd_attr(&k->symbol->attrs, A_TENSORS);
+    int i = 0;
+    while (list && i < list->n && (list->ints[i] != at || list->ints[i + 1] - at != hd_type_count(type))) i += 2;
+    if (!from || !list || i >= list->n) return NULL;
+    Layout is = 0;
+    const Term *x = weights(w, k, at, hd_type_with(w->t.cx, from->type->dtype, type), &is);
+    return x && !is ? hd_term_tensor(&w->t, w->m, x, scale) : NULL;
+}
+
+// One of the scales that an all_max of the function, and nothing else in it, finds.
+static const Term *scale(const TermWalk *w, const Op *found, int64_t at) {
+    const Attr *parts = hd_attr(&found->attrs, A_BUFFERS);
+    for (int i = 0; i < parts->n; i++) {
+        const Symbol *part = hd_symbol_find(w->m, parts->strs[i]);
+        const BucketParts *k = part ? hd_plan_bucket(w->c, part) : NULL;
+        const Attr *list = k ? hd_attr(&k->symbol->attrs, A_TENSORS) : NULL;
+        if (!list) return NULL;
+        if (at < list->n / 2) {
+            const int64_t *t = list->ints + 2 * at, n = t[1] - t[0];
+            const Symbol *p = hd_plan_param_at(k, t[0], t[1]); // of a matrix as it is read, or of the first of several
+            if (!p || !row_of(p->type) || n % row_of(p->type)) return NULL;
+            Type type = *p->type;
+            type.dim[0] = n / row_of(p->type);
+            return tensor(w, k, t[0], hd_type(w->t.cx, type.dtype, type.rank, type.dim), true);
+        }
+        at -= list->n / 2;
+    }
+    return NULL;
+}
+
 // Of a buffer whose gather has quantized rows: the rows that they are of, quantized, or their scales.
 static const Term *quantized(const TermWalk *w, const BucketParts *k, const Symbol *s, int64_t at, const Type *type) {
     const Symbol *from = k->part[PART_COMPUTE] ? k->part[PART_COMPUTE] : k->part[PART_MASTER];
     const int64_t row = hd_int(&s->attrs, A_QUANTIZED, 0), each = hd_elements_each(s);
+    if (!row) return tensor(w, k, at, type, false);
     const bool scales = each == row, fits = from && (scales ? type->rank == 1 : type->rank == 2 && type->dim[1] == row);
     Layout is = 0;
     Attrs as = {0};
@@ -147,6 +183,8 @@ static const Term *view(TermWalk *w, const Op *o) {
     if (number >= 0 && !at && type == s->type) x = hd_term_losses(w, number, hd_type_count(type));
     if (s && s == w->keys && at % HD_KEY == 0) x = hd_term_leaf(&w->t, "key", "", at / HD_KEY, type);
     const BucketParts *k = w->c ? hd_plan_bucket(w->c, s) : NULL;
+    const Op *found = w->c && s ? w->scales[s->id] : NULL;
+    if (found && !type->rank) x = scale(w, found, at - hd_int(&found->attrs, A_OFFSET, 0));
     if (k && hd_has(&s->attrs, A_QUANTIZED)) x = quantized(w, k, s, at, type);
     else if (k && !holds_sums(w, s)) x = weights(w, k, at, type, &w->layouts[o->out[0]->id]);
     return x ? x : hd_term_leaf(&w->t, "buffer", s ? s->name : "", at, type);

@@ -30,6 +30,7 @@ typedef struct {
     bool misplaced;           // some op reads what is laid out otherwise: reported
     const Symbol *keys;       // the buffer that `dropout_keys` fills; NULL: none
     int *gathered;            // by symbol id: one more than the number of a step that is gathered there of all ranks
+    const Op **scales;        // by symbol id: the all_max that finds the scales there; NULL: none
     Gifts *gradients;         // by parameter
     Gifts kept;               // losses and their further results
     Gifts products;           // products and attention of the forward pass: where a difference is looked for first

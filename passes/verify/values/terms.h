@@ -62,6 +62,9 @@ unsigned hd_exact_result(OpKind k, const Attrs *as, int n, const Term *const *in
 // order; NULL: something else
 const Term *hd_term_columns(const Terms *t, int64_t axis, const Type *type, int n, const Term *const *in);
 
+// --- term_tensors.c: weights quantized to e4m3 with one scale for all of them, or with `scale` that
+const Term *hd_term_tensor(const Terms *t, const Module *m, const Term *x, bool scale);
+
 // --- term_rules.c: normal forms
 const Term *hd_term_reshape(const Terms *t, const Term *x, const Type *type);
 const Term *hd_term_cast(const Terms *t, const Term *x, DType d);

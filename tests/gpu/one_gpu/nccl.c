@@ -58,7 +58,7 @@ static struct {
 #include "tests/gpu/one_gpu/driver.def"
 } driver;
 
-typedef enum { GATHER, REDUCE, EXCHANGE } Does;
+typedef enum { GATHER, REDUCE, EXCHANGE, COMPARE } Does; // COMPARE: the largest of whole numbers
 typedef struct { HdDtype dt; Does does; size_t count; } Piece; // count: elements of one rank's part
 typedef struct { // of a rank; its flag is in a cache line of its own
     _Alignas(64) _Atomic uint32_t flag;
@@ -207,7 +207,7 @@ NcResult ncclCommAbort(NcComm c) {
 }
 
 static void describe(char *text, size_t size, const Piece *p) {
-    static const char *const names[] = {"all_gather", "reduce_scatter", "exchange"};
+    static const char *const names[] = {"all_gather", "reduce_scatter", "exchange", "all_max"};
     snprintf(text, size, "%s of %zu %s", names[p->does], p->count, hd_dtypes[p->dt].name);
 }
 
@@ -229,6 +229,16 @@ static char *place(const Shared *s, int i) { return (char *)s->place + (size_t)i
 static void work_out(Shared *s, int ranks, const Piece *p) {
     const size_t part = p->count * hd_dtypes[p->dt].bytes;
     char *result = place(s, ranks);
+    if (p->does == COMPARE) {
+        int32_t *most = (int32_t *)(void *)result;
+        memcpy(most, place(s, 0), part);
+        for (int i = 1; i < ranks; i++)
+            for (size_t k = 0; k < p->count; k++) {
+                const int32_t x = ((const int32_t *)(const void *)place(s, i))[k];
+                if (x > most[k]) most[k] = x;
+            }
+        return;
+    }
     for (int i = 0; p->does == EXCHANGE && i < ranks * ranks; i++)
         memcpy(result + (size_t)i * part, place(s, i % ranks) + (size_t)(i / ranks) * part, part);
     for (int i = 0; p->does != EXCHANGE && i < ranks; i++, result += part)
@@ -315,10 +325,12 @@ static NcResult issue(NcComm c, Does does, const void *from, void *to, size_t co
         const Strips one_in = {mine, first, n, n, 1}, all_in = {mine, first, n, stride, c->ranks};
         const Strips one_out = {result + (size_t)c->rank * n, last, n, n, 1},
                      all_out = {result, last, n, stride, c->ranks},
-                     parts_out = {result + (size_t)c->rank * ranks * n, last, n, stride, c->ranks};
-        r = copy(does == GATHER ? one_in : all_in, true, stream);
+                     parts_out = {result + (size_t)c->rank * ranks * n, last, n, stride, c->ranks},
+                     first_out = {result, last, n, n, 1};
+        r = copy(does == GATHER || does == COMPARE ? one_in : all_in, true, stream);
         if (r == HD_ncclSuccess) r = meet(c, p, stream);
-        const Strips out = does == REDUCE ? one_out : does == GATHER ? all_out : parts_out;
+        const Strips out =
+            does == REDUCE ? one_out : does == GATHER ? all_out : does == COMPARE ? first_out : parts_out;
         if (r == HD_ncclSuccess) r = copy(out, false, stream);
     }
     return r;
@@ -336,6 +348,12 @@ NcResult ncclReduceScatter(const void *whole, void *part, size_t count, NcType t
                            RtStream stream) {
     if (op != HD_ncclSum) return failed(INVALID_ARGUMENT, "operation %d: only sums are done here", op);
     return issue(c, REDUCE, whole, part, count, bytes_of(count, type), type, (CuStream)stream);
+}
+
+NcResult ncclAllReduce(const void *from, void *to, size_t count, NcType type, NcOp op, NcComm c, RtStream stream) {
+    if (op != HD_ncclMax || type != HD_ncclInt32)
+        return failed(INVALID_ARGUMENT, "operation %d of type %d: only the largest of i32 is found here", op, type);
+    return issue(c, COMPARE, from, to, count, bytes_of(count, type), type, (CuStream)stream);
 }
 
 // A group has a send to every rank and a receive from each, of parts that begin equally far from each other.
