@@ -69,7 +69,7 @@ static const bool *find_storage(const Func *f, Arena *a) {
     const bool again = gathers_again(f->module);
     for (const Op *o = f->first; o; o = o->next) {
         const Op *def = o->n_in ? o->in[0]->def : NULL;
-        const bool carries = hd_op_is(o, TRAIT_CARRIES) || (o->kind == OP_QUANTIZE && again && def);
+        const bool carries = hd_op_is(o, TRAIT_CARRIES) || (hd_op_is(o, TRAIT_QUANTIZES) && again && def);
         storage[o->id] = !o->n_in || (carries && (!def || storage[def->id]));
     }
     return storage;

@@ -228,7 +228,7 @@ static void find_windows(Windows *x) {
             x->weights[o->out[0]->id] = (Weight){.bucket = b, .offset = hd_int(&p->attrs, A_OFFSET, 0), .window = -1};
         } else if (from && from->bucket && is_still_weight(from->bucket, o)) {
             x->weights[o->out[0]->id] = *from;
-        } else if (from && from->bucket && o->kind == OP_QUANTIZE) {
+        } else if (from && from->bucket && hd_op_is(o, TRAIT_QUANTIZES)) {
             note_quantized(x, o, from);
         } else if ((form = tensor_form(x, o, &whole)) != FORM_NONE) {
             x->weights[o->out[0]->id] = *whole;

@@ -6,6 +6,7 @@ usage: gather.py ROOT HEDDLEC [--all] [--fakes=FOLDER --kept=FOLDER]
 - Strategies, graphs, recompute, offload, prefetch and micro-batches of one mesh have one digest, and with gather =
   compute the same one: losses, norms and all parameters. With reduce = tree so has every mesh. Plans gather in one byte
   where a window only quantizes, and nowhere else.
+- The same without such gathers of products with scales of blocks (`fp8.scale = block`).
 - What FP8 loses is counted alike, and counting it changes no digest.
 - Mutants of a plan: a scale of other rows, elements for scales, rows of another length, weights that are rounded
   before, a gather that is left out. verify-plan refuses each.
@@ -30,6 +31,10 @@ ONCE = {"train.precision.fp8.backward": "e4m3", "train.precision.fp8.weights": "
         "train.precision.fp8.weight_grads": "fp8", "train.precision.fp8": "Block,Llama.head",
         "train.loss_chunks": 2, "train.batch": 4}
 COUNTED = {"schedule.fp8_counts": "on"}
+# Scales of blocks, which are not gathered; a micro-batch has 128 tokens.
+BLOCKS = {"dim": 128, "hidden": 256, "kv_heads": 2, "layers": 1, "seq": 64, "train.precision.gather": "compute",
+          "train.precision.fp8.scale": "block", "train.precision.fp8.backward": "e5m2",
+          "train.precision.fp8.weight_grads": "fp8", "train.products": "merged"}
 # One digest each: the first is what the others are compared with. Where programs count what FP8 loses, so are counts.
 FEW = [
     ("a tree", TREE, [{"schedule.graph": "unit", "schedule.recompute": "Block", **COUNTED},
@@ -41,6 +46,8 @@ FEW = [
         {"schedule.mesh.shard": 1, "train.accumulate": 8}]),
     ("a scale for each weight, one form of it", {**TENSOR, **ONCE}, [
         {"schedule.recompute": "Block"}, {"train.precision.gather": "compute", "train.precision.fp8.weights": "each"}]),
+    ("scales of blocks", {**BLOCKS, **COUNTED}, [
+        {"schedule.graph": "unit", "schedule.recompute": "Block"}, {"schedule.fsdp": "none"}]),
 ]
 ALL = [
     ("two ranks", COUNTED, [
@@ -63,6 +70,13 @@ ALL = [
         {"schedule.fsdp.weights": "master"},
         {"schedule.offload": "Block", "schedule.offload.min_size": 0, "schedule.recompute": "none"},
         {"schedule.fsdp.live_grads": 1, "schedule.recompute": "SwiGLU"}]),
+    ("scales of blocks", {**BLOCKS, **COUNTED}, FEW[-1][2] + [
+        {}, {"schedule.fsdp": "zero1"}, {"schedule.fsdp": "zero2"}, {"schedule.graph": "none"},
+        {"schedule.offload": "Block", "schedule.offload.min_size": 0, "schedule.recompute": "none"},
+        {"schedule.recompute": "SwiGLU"}]),
+    ("scales of blocks, a tree", {**BLOCKS, **TREE}, [
+        {}, {"schedule.mesh.shard": 2, "schedule.mesh.replicate": 2}, {"schedule.mesh.shard": 1, "train.accumulate": 8},
+        {"schedule.fsdp": "none", "schedule.recompute": "Block"}]),
     ("one form of a weight, a tree, products merged", {**ONCE, **TREE, **COUNTED, "train.products": "merged"}, [
         {}, {"train.precision.gather": "compute", "schedule.fsdp": "none", "schedule.recompute": "Block"},
         {"schedule.mesh.shard": 2, "schedule.mesh.replicate": 2},
@@ -215,6 +229,8 @@ def main():
                 bench.alike("emulated", {**ONCE, **master},
                             [{"schedule.graph": "unit"}, {"train.precision.gather": "compute"}],
                             "--target=cuda", "--arch=sm_90", **emulator(args))
+            bench.alike("emulated, scales of blocks", BLOCKS, [{"schedule.graph": "unit"}, {"schedule.fsdp": "none"}],
+                        "--target=cuda", "--arch=sm_90", **emulator(args))
         else:
             for group in ALL if args.all else FEW:
                 bench.alike(*group)

@@ -59,7 +59,7 @@ PROGRAMS = {
     "attention_any": ["gpt2_odd", "tiny"],
     "cross_entropy": ["tiny_bf16", "tiny_vocab"], "embedding_grad": ["gpt2", "tiny_bf16"],
     "embedding_grad_few": ["gpt2", "tiny_bf16"], "grad_norm": ["tiny_bf16", "gpt2"], "update": ["tiny_bf16", "gpt2"],
-    "fp8": ["tiny_fp8", "llama_fp8"],
+    "fp8": ["tiny_fp8", "llama_fp8", "llama_block"],
     "route": ["case_route", "routed_over", "routed_full", "routed_ranks"], "own_index": ["case_route"],
     "top_k": ["case_choice"], "top_k_grad": ["case_choice"], "dispatch": ["case_dispatch"],
     "take": ["case_rows"], "combine": ["case_rows"], "combine_grad": ["case_rows"],

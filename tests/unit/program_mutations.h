@@ -276,9 +276,10 @@ static bool change_scales(Op *o, Mutation what, uint64_t random) {
     if (what == MUTATE_NO_SCALES) {
         hd_unset(&o->attrs, A_SCALED);
         hd_unset(&o->attrs, A_FAST);
+        hd_unset(&o->attrs, A_BLOCKS);
         o->n_in = a;
     } else if (what == MUTATE_SCALES) {
-        if (!hd_scales_of_rows(o)) return false; // of two numbers the product is the same
+        if (!hd_scales_of_rows(o) && !hd_has(&o->attrs, A_BLOCKS)) return false; // of two numbers it is the same
         Value *v = o->in[a];
         o->in[a] = o->in[b], o->in[b] = v;
     } else {

@@ -1,7 +1,7 @@
 // What the pass `fp8` makes of products and their gradients, against the products in f64: with a weight in one form for
 // both passes, in one for each, and in the chunks of a loss. A result is as far off as factors of e4m3 are. In mutants
-// of the module an op reads no scale, or that of other rows or of another factor: they are further off. And what the
-// pass `fp8-counts` counts, beside what the type makes of each element.
+// of the module an op reads no scale, or that of other rows, of another block or of another factor: they are further
+// off. And what the pass `fp8-counts` counts, beside what the type makes of each element.
 #include "ir/eval/eval.h"
 #include "ir/shapes.h"
 #include "passes/manager/manager.h"
@@ -38,7 +38,9 @@ static void fill(Tensor t, int argument, bool small) {
     const int64_t n = hd_type_cols(t.type);
     for (int64_t i = 0, count = hd_type_count(t.type); i < count; i++) {
         const double row = exp(0.9 * sin(1.7 * (double)(i / n) + argument)) / (small ? 32 : 1);
-        const double column = exp(0.4 * cos(0.9 * (double)(i % n)));
+        const int64_t block = i / n / HD_BLOCK * 2 + i % n / HD_BLOCK * 3;
+        const double of_block = n < HD_BLOCK ? 0 : sin(0.7 * (double)block + argument);
+        const double column = exp(0.4 * cos(0.9 * (double)(i % n)) + of_block);
         uint64_t noise = ((uint64_t)i * 8 + (uint64_t)argument + 1) * 0x9e3779b97f4a7c15u;
         noise = (noise ^ noise >> 30) * 0xbf58476d1ce4e5b9u;
         t.data[i] = t.type->dtype == TY_I32 ? (double)(noise >> 32 & 15)
@@ -78,11 +80,39 @@ static double error_of(const Program *p, const Tensor *want) {
 
 static bool is_scale(const Value *v) {
     const Op *o = v->def;
-    if (!o || o->kind == OP_QUANTIZE) return o && v == o->out[1];
+    if (!o || o->kind == OP_QUANTIZE || o->kind == OP_QUANTIZE_BLOCKS) return o && v == o->out[1];
     bool scale = false;
-    for (int i = 0; i < o->n_in && (o->kind == OP_SLICE || o->kind == OP_RESHAPE || o->kind == OP_DIV); i++)
-        scale |= is_scale(o->in[i]);
+    const bool moves = hd_op_is(o, TRAIT_MOVES) || o->kind == OP_RESHAPE || o->kind == OP_DIV;
+    for (int i = 0; i < o->n_in && moves; i++) scale |= is_scale(o->in[i]);
     return scale;
+}
+
+// Of the scales of blocks: those of the block before, along axis `axis`, of which there are n.
+static Value *other_blocks(Builder *b, Value *v, int axis, int64_t n) {
+    Ctx *cx = b->f->module->cx;
+    const int64_t from[] = {n - 1, 0, n}, size[] = {1, n - 1, v->type->dim[axis] - n};
+    Value *parts[3];
+    int n_parts = 0;
+    Attrs along = {0};
+    hd_set_int(cx, &along, A_AXIS, axis);
+    for (int i = 0; i < 3; i++) {
+        Attrs as = hd_attrs_copy(cx, &along);
+        hd_set_int(cx, &as, A_START, from[i]);
+        hd_set_int(cx, &as, A_SIZE, size[i]);
+        if (size[i]) parts[n_parts++] = hd_build1(b, OP_SLICE, v, NULL, &as, NULL);
+    }
+    return hd_build(b, OP_CONCAT, n_parts, parts, &along, NULL)->out[0];
+}
+
+// Of a product with blocks: its scales of other blocks of what it adds over, and of other squares.
+static int blocks_of(Builder *b, const Op *o, int i, Value **others) {
+    if (!hd_has(&o->attrs, A_BLOCKS)) return 0;
+    const bool squares = i == hd_operand_of(o, ROLE_SCALE_B) && hd_scales_of_squares(o);
+    const int64_t blocks = hd_product(o).k / HD_BLOCK, squares_down = hd_product(o).n / HD_BLOCK;
+    int n = 0;
+    if (blocks > 1) others[n++] = other_blocks(b, o->in[i], squares, blocks);
+    if (squares && squares_down > 1) others[n++] = other_blocks(b, o->in[i], 0, squares_down);
+    return n;
 }
 
 // An op reads something else as operand i: ones, or another scale of as many rows, or other rows.
@@ -92,7 +122,7 @@ static int mutants_of(Program *p, Op *o, int i, const Tensor *want, int *missed)
     Attrs one = {0};
     hd_set_float(p->cx, &one, A_VALUE, 1);
     Value *others[64] = {hd_build1(&b, OP_CONST, NULL, NULL, &one, was->type)};
-    int n = 1;
+    int n = 1 + blocks_of(&b, o, i, others + 1);
     for (Op *maker = p->f->first; maker != o; maker = maker->next)
         for (int k = 0; k < maker->n_out; k++)
             if (maker->out[k] != was && maker->out[k]->type == was->type && is_scale(maker->out[k]) && n < 64)
@@ -133,6 +163,8 @@ TEST(one_form) { CHECK(mutants((Case){"fp8.hir", passes, true}) > 60); }
 TEST(a_form_for_each) { CHECK(mutants((Case){"fp8.hir", passes, false}) > 35); }
 TEST(chunks_in_one_form) { CHECK(mutants((Case){"fp8_head.hir", chunks, true}) > 30); }
 TEST(chunks_in_a_form_for_each) { CHECK(mutants((Case){"fp8_head.hir", chunks, false}) > 30); }
+
+TEST(blocks) { CHECK(mutants((Case){"fp8_block.hir", passes, false}) > 40); }
 
 // --- counts
 
