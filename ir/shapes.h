@@ -20,7 +20,7 @@ typedef struct {
     int64_t scale_rows, scale_cols; // of the scales, as the library reads them; of squares with zeros at the end
 } Blocks;
 Blocks hd_blocks(const Type *x, bool squares, bool across);
-Blocks hd_quantized_blocks(const Op *o); // of quantize_blocks
+Blocks hd_quantized_blocks(const Op *o); // of quantize_blocks; of quantize_both the first
 
 typedef struct {
     bool grad, packed, causal, documents, sink;

@@ -132,32 +132,50 @@ static bool turns_bytes(Map *m, const Type *in) {
     return true;
 }
 
-// What the kernel returns of result i; nullptr: it does not.
-static const char *result(const Map *m, int i) {
+// What the kernel returns of result i.
+static bool returns(const Map *m, int i) {
     const Op *r = hd_return(m->k);
-    for (int k = 0; k < r->n_in; k++)
-        if (r->in[k] == m->o->out[i]) return i ? "out1" : "out";
-    return hd_sprintf(m->a, "(%s *)nullptr", hd_cuda_type(m->o->out[i]->type->dtype));
+    bool found = false;
+    for (int k = 0; k < r->n_in; k++) found |= r->in[k] == m->o->out[i];
+    return found;
 }
 
-// Vectors of 8 elements where operands begin at multiples of 16 bytes; rows of the operand are read across, too.
-static void map_quantize_blocks(Map *m) {
-    const Blocks b = hd_quantized_blocks(m->o);
-    const int v = m->widest >= 8 && b.cols % 8 == 0 ? 8 : 1, number = m->o->in[0]->index;
+static const char *result(const Map *m, int i) {
+    if (!returns(m, i)) return hd_sprintf(m->a, "(%s *)nullptr", hd_cuda_type(m->o->out[i]->type->dtype));
+    return i ? hd_sprintf(m->a, "out%d", i) : "out";
+}
+
+// Results i and i + 1, in vectors of 8 elements where operands begin at multiples of 16 bytes; with `both` the two
+// before them, too.
+static void put_blocks(Map *m, Blocks b, int i, bool both) {
+    const int v = m->widest >= 8 && b.cols % 8 == 0 ? 8 : 1, in = m->o->in[0]->index;
     const int64_t across = hd_ceil_div(b.cols, HD_BLOCK), down = hd_ceil_div(b.rows, HD_BLOCK);
-    const char *q = result(m, 0), *scale = result(m, 1);
+    const char *q = result(m, i), *scale = result(m, i + 1);
     const double limit = hd_dtype_info(m->o->out[0]->type->dtype)->largest;
+    const char *none = hd_sprintf(m->a, "(%s *)nullptr, nullptr", hd_cuda_type(m->o->out[0]->type->dtype));
+    const char *own = both ? hd_sprintf(m->a, "%s, %s", result(m, 0), result(m, 1)) : none;
     signature(m, 256);
-    if (!hd_type_count(m->o->in[0]->type)) {
+    if (!b.rows || !b.cols) {
         grid(m, 0);
         return;
     }
-    if (b.squares)
-        line(m, "quantize_squares<%d>(in%d, %s, %s, %.1ff, %lld);", v, number, q, scale, limit, ll(b.cols));
-    else
-        line(m, "quantize_%s<%d>(in%d, %s, %s, %.1ff, %lld, %lld);", b.across ? "across" : "blocks", v, number, q,
+    if (b.across)
+        line(m, "quantize_across<%d, %s>(in%d, %s, %s, %s, %.1ff, %lld, %lld);", v, both ? "true" : "false", in, own, q,
              scale, limit, ll(b.rows), ll(b.cols));
+    else if (b.squares)
+        line(m, "quantize_squares<%d>(in%d, %s, %s, %.1ff, %lld);", v, in, q, scale, limit, ll(b.cols));
+    else
+        line(m, "quantize_blocks<%d>(in%d, %s, %s, %.1ff, %lld, %lld);", v, in, q, scale, limit, ll(b.rows),
+             ll(b.cols));
     grid(m, across * (b.squares || b.across ? down : hd_ceil_div(b.rows, 32)));
+}
+
+static void map_quantize_blocks(Map *m) { put_blocks(m, hd_quantized_blocks(m->o), 0, false); }
+
+// What nothing reads is not made: the forward pass reads the first two alone where the backward pass computes again.
+static void map_quantize_both(Map *m) {
+    const bool rows = returns(m, 0) || returns(m, 1), across = returns(m, 2) || returns(m, 3);
+    put_blocks(m, hd_blocks(m->o->in[0]->type, false, across), across ? 2 : 0, rows && across);
 }
 
 static void map_requantize(Map *m) {

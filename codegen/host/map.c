@@ -228,13 +228,19 @@ static const char *result(Emit *e, const Op *o, int i) {
     return "NULL";
 }
 
-static void map_quantize_blocks(Emit *e, const Op *o) {
-    const Blocks b = hd_quantized_blocks(o);
+// Results i and i + 1.
+static void put_blocks(Emit *e, const Op *o, Blocks b, int i) {
     hd_printf(e->c,
-              "    static const HdBlocks blocks = {.from = %s, .to = %s, .rows = %lld, .cols = %lld, .block = %d, "
-              ".squares = %d, .across = %d};\n    hd_host_quantize_blocks(&blocks, a%d, %s, %s);\n",
-              hd_emit_dtype(o->in[0]->type->dtype), hd_emit_dtype(o->out[0]->type->dtype), ll(b.rows), ll(b.cols),
-              HD_BLOCK, b.squares, b.across, arg(o, 0), result(e, o, 0), result(e, o, 1));
+              "    static const HdBlocks blocks%d = {.from = %s, .to = %s, .rows = %lld, .cols = %lld, .block = %d, "
+              ".squares = %d, .across = %d};\n    hd_host_quantize_blocks(&blocks%d, a%d, %s, %s);\n",
+              i, hd_emit_dtype(o->in[0]->type->dtype), hd_emit_dtype(o->out[0]->type->dtype), ll(b.rows), ll(b.cols),
+              HD_BLOCK, b.squares, b.across, i, arg(o, 0), result(e, o, i), result(e, o, i + 1));
+}
+
+static void map_quantize_blocks(Emit *e, const Op *o) { put_blocks(e, o, hd_quantized_blocks(o), 0); }
+
+static void map_quantize_both(Emit *e, const Op *o) {
+    for (int i = 0; i < 2; i++) put_blocks(e, o, hd_blocks(o->in[0]->type, false, i), 2 * i);
 }
 
 // Columns side by side, in runs, groups and tiles (HD_SCAN_RUN).

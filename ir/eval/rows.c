@@ -106,8 +106,7 @@ const char *hd_eval_quantize(Eval *e, const Op *o HD_UNUSED, const Tensor *in, T
 }
 
 // Blocks of 128 elements of a row, of a column, or of 128 rows, which are one after another in `x`.
-const char *hd_eval_quantize_blocks(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
-    const Blocks b = hd_quantized_blocks(o);
+static void quantize_blocks(const Eval *e, Blocks b, const Tensor *in, Tensor *out) {
     double x[HD_BLOCK * HD_BLOCK], q[HD_BLOCK * HD_BLOCK];
     const int64_t tall = b.squares || b.across ? HD_BLOCK : 1, wide = b.across ? 1 : HD_BLOCK;
     for (int64_t r = 0; r < b.rows; r += tall)
@@ -121,6 +120,15 @@ const char *hd_eval_quantize_blocks(Eval *e, const Op *o, const Tensor *in, Tens
                                : b.across ? r / HD_BLOCK * b.cols + c : c / HD_BLOCK * b.rows + r;
             out[1].data[at] = scale;
         }
+}
+
+const char *hd_eval_quantize_blocks(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
+    quantize_blocks(e, hd_quantized_blocks(o), in, out);
+    return NULL;
+}
+
+const char *hd_eval_quantize_both(Eval *e, const Op *o HD_UNUSED, const Tensor *in, Tensor *out) {
+    for (int i = 0; i < 2; i++) quantize_blocks(e, hd_blocks(in[0].type, false, i), in, out + 2 * i);
     return NULL;
 }
 

@@ -21,12 +21,12 @@
 //                                   %v = transpose %b : e4m3[16,8]
 //                                   %dx = matmul %c, %v, %u, 1 {tb, scaled, out = bf16} : bf16[4,16]
 // With fp8_scale = block each 128 elements of a row have a scale, and of a weight each 128 x 128, so that its transpose
-// is that of the bytes and of the scales. The products for the gradients of weights add over tokens: both factors are
-// quantised again from what they were, in blocks along the tokens:
+// is that of the bytes and of the scales. The products for the gradients of weights add over tokens: for them the
+// factors are quantised in blocks along the tokens, too, from what they were, by the op that makes the rows:
 //   %a, %s = quantize_blocks %x {out = e4m3} : e4m3[128,256], f32[2,128]
 //   %b, %t = quantize_blocks %w {out = e4m3, squares} : e4m3[512,256], f32[4,4]
 //   %y = matmul %a, %b, %s, %t {tb, scaled, blocks, out = bf16} : bf16[128,512]
-//   %c, %u = quantize_blocks %x {out = e4m3, across} : e4m3[256,128], f32[1,256]
+//   %a, %s, %c, %u = quantize_both %x {out = e4m3} : e4m3[128,256], f32[2,128], e4m3[256,128], f32[1,256]
 // What makes logits, and what reads their gradient, is left to the pass fp8-heads: between the two they are cut
 // (loss_chunks.c). A second run of either changes nothing.
 #include "ir/machine/arch.h"
@@ -174,6 +174,26 @@ static Value *columns_of(Fp8 *s, const Value *dy) {
     return NULL;
 }
 
+// A product that adds over the rows of both factors: the gradient of a weight.
+static bool sums_rows(const Op *o) {
+    return o->kind == OP_MATMUL && hd_has(&o->attrs, A_TA) && !hd_has(&o->attrs, A_TB);
+}
+
+// With blocks: a value that is quantised along the tokens, too.
+static bool for_weights(Fp8 *s, const Value *v) {
+    bool is = false;
+    for (int i = 0; v->id < s->n_before && i < s->uses.count[v->id]; i++) {
+        const Op *o = s->uses.users[v->id][i];
+        is |= s->weights && sums_rows(o) && is_backward(s, o) && listed(s, o);
+    }
+    return is && hd_type_rows(v->type) % HD_BLOCK == 0;
+}
+
+static Scaled of_blocks(Fp8 *s, Builder *b, Value *v, DType d) {
+    if (!for_weights(s, v)) return hd_fp8_of_blocks(b, v, d, OF_ROWS);
+    return hd_fp8_of_both(b, v, d, &s->across[d == TY_E5M2][v->id]);
+}
+
 // A gradient is quantised where it is made: nothing that reads it before `at` keeps the two from being one kernel.
 static Scaled quantised(Fp8 *s, Op *at, Value *v, DType d) {
     Scaled *known = v->id < s->n_before ? &s->made[d == TY_E5M2][v->id] : NULL;
@@ -181,20 +201,22 @@ static Scaled quantised(Fp8 *s, Op *at, Value *v, DType d) {
     Builder b = hd_builder_before(at);
     if (known && v->def && hd_has(&v->def->attrs, A_BWD)) b.before = v->def->next;
     Value *columns = known && !s->whole && is_gradient(v) ? columns_of(s, v) : NULL;
-    const Scaled made = s->blocks  ? hd_fp8_of_blocks(&b, v, d, OF_ROWS)
+    const Scaled made = s->blocks  ? of_blocks(s, &b, v, d)
                         : s->whole ? hd_fp8_of_tensor(&b, v, d)
                                    : hd_fp8_of_rows(&b, v, columns, d);
     if (known) *known = made;
     return made;
 }
 
-// Along the tokens, for the gradient of a weight: where it is quantised for the other products, which of an activation
-// are those of the forward pass. So it can be kept instead of the activation.
+// Along the tokens, for the gradient of a weight: with what the other products read, of an activation in the forward
+// pass, so that it can be kept instead of the activation; else for this product.
 static Scaled quantised_across(Fp8 *s, Op *at, Value *v, DType d) {
     Scaled own = {0}, *known = v->id < s->n_before ? &s->across[d == TY_E5M2][v->id] : &own;
-    const Value *rows = v->id < s->n_before ? s->made[d == TY_E5M2][v->id].q : NULL;
-    Builder b = hd_builder_before(rows ? rows->def->next : at);
-    if (rows) b.loc = rows->def->loc, b.span = rows->def->span, b.bwd = hd_has(&rows->def->attrs, A_BWD);
+    for (int i = 0; !known->q && v->id < s->n_before && i < s->uses.count[v->id]; i++) {
+        const Op *o = s->uses.users[v->id][i];
+        if (o->in[0] == v && of_activations(s, o)) quantised(s, at, v, d);
+    }
+    Builder b = hd_builder_before(at);
     if (!known->q) *known = hd_fp8_of_blocks(&b, v, d, OF_COLUMNS);
     return *known;
 }
@@ -365,8 +387,7 @@ static void walk(Fp8 *s, Func *f, Arena *scratch) {
         if (!is_backward(s, o)) {
             forward_product(s, o);
         } else {
-            const bool sums_rows = hd_has(&o->attrs, A_TA) && !hd_has(&o->attrs, A_TB) && o->kind == OP_MATMUL;
-            if (sums_rows && s->weights) weights_gradient(s, o);
+            if (sums_rows(o) && s->weights) weights_gradient(s, o);
             else if (of_activations(s, o)) quantise(s, o);
         }
     }

@@ -58,14 +58,13 @@ static const char *role_of(const Value *from) {
 }
 
 // x in blocks, [rows, blocks, 128] or, across rows, [blocks, 128, columns], and 1 / scale of each.
-static void blocks(Builder *b, const Op *o, Rounded *r) {
+static void blocks(Builder *b, Value *x, Blocks k, Value *scale, Rounded *r) {
     Ctx *cx = b->f->module->cx;
-    const Blocks k = hd_quantized_blocks(o);
-    Value *inverse = hd_build1(b, OP_DIV, number(b, 1), o->out[1], NULL, NULL);
+    Value *inverse = hd_build1(b, OP_DIV, number(b, 1), scale, NULL, NULL);
     int64_t all[] = {k.rows, k.cols / HD_BLOCK, HD_BLOCK}, of[] = {k.rows, k.cols / HD_BLOCK, 1};
     if (k.across) all[0] = of[0] = k.rows / HD_BLOCK, all[1] = HD_BLOCK, of[1] = 1, all[2] = of[2] = k.cols;
     else inverse = hd_fp8_transposed(b, inverse);
-    r->x = hd_build1(b, OP_RESHAPE, in_f32(b, o->in[0]), NULL, NULL, hd_type(cx, TY_F32, 3, all));
+    r->x = hd_build1(b, OP_RESHAPE, in_f32(b, x), NULL, NULL, hd_type(cx, TY_F32, 3, all));
     inverse = hd_build1(b, OP_RESHAPE, inverse, NULL, NULL, hd_type(cx, TY_F32, 3, of));
     r->y = hd_build1(b, OP_MUL, r->x, inverse, NULL, NULL);
 }
@@ -76,7 +75,8 @@ static const char *role_across(const Value *from) {
     return !role || strcmp(role, "gradient") ? "weight_input" : "weight_gradient";
 }
 
-static Rounded rounded(Builder *b, Op *o) {
+// `second`: of the results of quantize_both the last two.
+static Rounded rounded(Builder *b, Op *o, bool second) {
     Rounded r = {0};
     if (!o->n_out || !hd_dtype_is_fp8(o->out[0]->type->dtype)) return r;
     r.type = o->out[0]->type->dtype;
@@ -85,11 +85,11 @@ static Rounded rounded(Builder *b, Op *o) {
         r.x = in_f32(b, o->in[0]);
         Value *inverse = hd_build1(b, OP_DIV, number(b, 1), o->out[1], NULL, NULL);
         r.y = hd_build1(b, OP_MUL, r.x, column(b, inverse, r.x->type), NULL, NULL);
-    } else if (o->kind == OP_QUANTIZE_BLOCKS) {
-        const bool across = hd_has(&o->attrs, A_ACROSS);
+    } else if (o->kind == OP_QUANTIZE_BLOCKS || o->kind == OP_QUANTIZE_BOTH) {
+        const bool across = hd_has(&o->attrs, A_ACROSS) || second;
         if (hd_has(&o->attrs, A_SQUARES)) return r; // of a weight
         r.role = across ? role_across(o->in[0]) : role_of(o->in[0]);
-        if (r.role) blocks(b, o, &r);
+        if (r.role) blocks(b, o->in[0], hd_blocks(o->in[0]->type, false, across), o->out[second ? 3 : 1], &r);
     } else if (o->kind == OP_REQUANTIZE) {
         r.role = "weight_gradient";
         r.x = in_f32(b, o->in[0]);
@@ -162,9 +162,11 @@ static void walk(Counts *s, Func *f) {
         next = o->next;
         Builder b = hd_builder_before(o);
         b.before = next;
-        const Rounded r = rounded(&b, o);
-        if (!r.role) continue;
-        add(s, &b, hd_internf(s->m->cx, "%s.%s", o->loc.path, r.role), counted(&b, &r), hd_type_count(r.y->type));
+        for (int i = 0; i < (o->kind == OP_QUANTIZE_BOTH ? 2 : 1); i++) {
+            const Rounded r = rounded(&b, o, i);
+            if (!r.role) continue;
+            add(s, &b, hd_internf(s->m->cx, "%s.%s", o->loc.path, r.role), counted(&b, &r), hd_type_count(r.y->type));
+        }
     }
 }
 

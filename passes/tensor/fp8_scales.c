@@ -135,6 +135,14 @@ Scaled hd_fp8_of_blocks(Builder *b, Value *v, DType d, BlocksOf of) {
     return (Scaled){q->out[0], q->out[1], NULL};
 }
 
+Scaled hd_fp8_of_both(Builder *b, Value *v, DType d, Scaled *columns) {
+    Attrs as = {0};
+    hd_set_word(b->f->module->cx, &as, A_OUT, hd_dtype_text(d));
+    const Op *q = hd_build(b, OP_QUANTIZE_BOTH, 1, &v, &as, NULL);
+    *columns = (Scaled){q->out[2], q->out[3], NULL};
+    return (Scaled){q->out[0], q->out[1], NULL};
+}
+
 // The first n of the columns, with zeros after them up to `width`.
 static Value *columns_to(Builder *b, Value *v, int64_t n, int64_t width) {
     Ctx *cx = b->f->module->cx;

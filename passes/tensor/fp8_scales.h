@@ -17,5 +17,6 @@ Value *hd_fp8_transposed(Builder *b, Value *v); // as a matrix
 Scaled hd_fp8_of_tensor(Builder *b, Value *v, DType d);
 Scaled hd_fp8_of_rows(Builder *b, Value *v, Value *columns, DType d); // after its columns were multiplied, or NULL
 Scaled hd_fp8_of_blocks(Builder *b, Value *v, DType d, BlocksOf of);
+Scaled hd_fp8_of_both(Builder *b, Value *v, DType d, Scaled *columns); // OF_ROWS, and OF_COLUMNS in one op
 Scaled hd_fp8_turned(Builder *b, Scaled w); // the transpose of what has scales of squares
 #endif

@@ -216,6 +216,11 @@ static const OpCase op_cases[] = {
      "  %4 = cast %0 {out = f32} : f32[200,256]\n  %5 = cast %2 {out = f32} : f32[20,128]\n"
      "  return %4, %1, %5, %3\n}"},
     {CASE_TRAIN,
+     "(%a: $[2,128,256]) -> f32[2,128,256], f32[2,256], f32[256,256], f32[2,256] {\n"
+     "  %0, %1, %2, %3 = quantize_both %a {out = e4m3} : e4m3[2,128,256], f32[2,256], e4m3[256,256], f32[2,256]\n"
+     "  %4 = cast %0 {out = f32} : f32[2,128,256]\n  %5 = cast %2 {out = f32} : f32[256,256]\n"
+     "  return %4, %1, %5, %3\n}"},
+    {CASE_TRAIN,
      "(%a: $[3,12,384], %b: $[256,384]) -> $[3,12,256] {\n"
      "  %0, %1 = quantize_blocks %a {out = e4m3} : e4m3[3,12,384], f32[3,36]\n"
      "  %2, %3 = quantize_blocks %b {out = e4m3, squares} : e4m3[256,384], f32[2,4]\n"

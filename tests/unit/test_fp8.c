@@ -80,6 +80,7 @@ static double error_of(const Program *p, const Tensor *want) {
 
 static bool is_scale(const Value *v) {
     const Op *o = v->def;
+    if (o && o->kind == OP_QUANTIZE_BOTH) return v == o->out[1] || v == o->out[3];
     if (!o || o->kind == OP_QUANTIZE || o->kind == OP_QUANTIZE_BLOCKS) return o && v == o->out[1];
     bool scale = false;
     const bool moves = hd_op_is(o, TRAIT_MOVES) || o->kind == OP_RESHAPE || o->kind == OP_DIV;

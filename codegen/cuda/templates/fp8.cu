@@ -218,10 +218,28 @@ __device__ __forceinline__ void quantize_squares(const From *in, To *q, float *s
     if (block == across - 1 && threadIdx.x < line - across) scale[down * line + across + threadIdx.x] = 0;
 }
 
+// 8 rows of 8 columns that a thread has of each of 128 rows: the results of quantize_blocks.
+template <int V, class From, class To>
+__device__ __forceinline__ void quantize_own_rows(const Eighth<From, V> (&x)[8], To *q, float *scale, float limit,
+                                                  i64 row, i64 col, i64 rows, i64 cols) {
+    const int j = threadIdx.x % 16;
+#pragma unroll
+    for (int k = 0; k < 8; k++) {
+        float most = x[k].largest(0.0f);
+#pragma unroll
+        for (int d = 8; d > 0; d /= 2) most = larger(most, __shfl_xor_sync(0xffffffffu, most, d));
+        const float is = block_scale(most, limit);
+        if (q) x[k].put_divided(q + (row + k) * cols + col + 8 * j, 1 / is);
+        if (scale && j == 0) scale[col / 128 * rows + row + k] = is;
+    }
+}
+
 // 256 threads take 128 rows of 128 columns, each column with a scale, and write them as rows. A thread has 8 rows of 8
 // columns; the words of a column are in shared memory turned round by 2 for each 8 columns, as those of turn_bytes.
-template <int V, class From, class To>
-__device__ __forceinline__ void quantize_across(const From *in, To *q, float *scale, float limit, i64 rows, i64 cols) {
+// ROWS: besides, they write the rows themselves.
+template <int V, bool ROWS, class From, class To>
+__device__ __forceinline__ void quantize_across(const From *in, To *own, float *own_scale, To *q, float *scale,
+                                                float limit, i64 rows, i64 cols) {
     __shared__ float part[16][128], inverse[128];
     __shared__ uint2 tile[128 * 16];
     const i64 across = (cols + 127) / 128, col = blockIdx.x % across * 128, row = blockIdx.x / across * 128;
@@ -230,6 +248,7 @@ __device__ __forceinline__ void quantize_across(const From *in, To *q, float *sc
     Eighth<From, V> x[8];
 #pragma unroll
     for (int k = 0; k < 8; k++) x[k].load(in + (row + 8 * i + k) * cols + col + 8 * j, valid);
+    if (ROWS) quantize_own_rows(x, own, own_scale, limit, row + 8 * i, col, rows, cols);
 #pragma unroll
     for (int c = 0; c < 8; c++) {
         float most = 0;
