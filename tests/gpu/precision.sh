@@ -1,15 +1,17 @@
 #!/usr/bin/env bash
 # Precision of what two GPUs send: tests/gpu/precision.sh [BUILD]. Needs the build folder, a C compiler and NCCL.
-# A small Llama under zero3 with FP8 products: gathers in one byte, gradients in bf16 and both have the digest of no
-# graph, of graph unit and of recompute Block, and gathers in one byte that of gathers in bf16. Then the step of Llama
-# 8B, B=1 T=8192, zero3 on two GPUs: in bf16, with FP8 products, with gathers in one byte, with gradients in bf16, and
-# with both. Beside each the step without large collectives: the difference is exposed communication. HEDDLE_SMALL=0 and
-# HEDDLE_LARGE=0 leave one of the two out. Takes some 8 minutes; the large ones need 78 GiB a GPU.
+# A small Llama under zero3 with FP8 products: gathers in one byte, also with a scale for each weight, gradients in bf16
+# and both have the digest of no graph, of graph unit and of recompute Block, and gathers in one byte that of gathers in
+# bf16. Then the step of Llama 8B, B=1 T=8192, zero3 on two GPUs: in bf16, with FP8 products, with gathers in one byte,
+# with gradients in bf16, and with both. Beside each the step without large collectives: the difference is exposed
+# communication. HEDDLE_SMALL=0 and HEDDLE_LARGE=0 leave one of the two out. Takes some 8 minutes; the large ones need
+# 78 GiB a GPU.
 set -u
 cd "$(dirname "$0")/../.."
 . tests/gpu/two_gpus.sh "$@"
 fp8="train.precision.fp8=Block train.precision.fp8.backward=e4m3"
 half="train.precision.grad=bf16 train.precision.reduce=bf16"
+tensor="train.precision.fp8.scale=tensor train.precision.fp8.weights=once"
 zero3="schedule.fsdp=zero3 schedule.mesh.shard=2 train.precision.compute=bf16"
 small() { # NAME SETTING...
   local name=$1
@@ -19,9 +21,10 @@ small() { # NAME SETTING...
 }
 if [ "${HEDDLE_SMALL:-1}" != 0 ]; then
   # one tree of sums, so that the buckets of gather = fp8 change no bit
-  for kind in "fp8" "fp8 half"; do
+  for kind in "fp8" "fp8 half" "fp8 tensor"; do
     sets="$fp8 train.reduce=tree" of=${kind// /-}
-    [ "$kind" = fp8 ] || sets="$sets $half"
+    [ "$kind" != "fp8 half" ] || sets="$sets $half"
+    [ "$kind" != "fp8 tensor" ] || sets="$sets $tensor"
     small "$of" $sets
     for more in schedule.graph=none schedule.graph=unit schedule.recompute=Block; do
       small "$of-gather-${more#schedule.}" $sets train.precision.gather=fp8 "$more"

@@ -495,11 +495,12 @@ static const OpCase op_cases[] = {
      "constant, lr_peak = 0.01} : f32[8]\n"
      "  update %0 {gradient = @t.v, states = [@t.m, @t.v], master_weights = @t.master, "
      "weights = @t.compute, decayed = 3001, weight_decay = 0.1, kernel = @adamw}\n  return %0\n}"},
-    // tensors of a bucket, each with one scale, with gaps between them: one of numbers of all sizes, one of zeros
+    // tensors of a bucket, each with one scale, with gaps between them: of any numbers, of zeros, and with NaN
     {CASE_F32, "(%a: f32[2048], %b: f32[1930], %c: f32[1022]) -> f32[5000], f32[3] {\n"
                "  %1 = cast %a {out = bf16} : bf16[2048]\n"
                "  %2 = const {value = 0.0} : f32\n  %3 = mul %b, %2 : f32[1930]\n"
-               "  %4 = cast %3 {out = bf16} : bf16[1930]\n  %5 = cast %c {out = bf16} : bf16[1022]\n"
+               "  %4 = cast %3 {out = bf16} : bf16[1930]\n  %9 = sqrt %c : f32[1022]\n"
+               "  %5 = cast %9 {out = bf16} : bf16[1022]\n"
                "  store %1 {into = @w.master, offset = 0}\n  store %4 {into = @w.master, offset = 2048}\n"
                "  store %5 {into = @w.master, offset = 3978}\n"
                "  begin {life = @w.scales}\n  zero {into = @w.scales, offset = 0, size = 1}\n"

@@ -44,7 +44,8 @@ static uint64_t hash(uint64_t h, const char *text) {
 }
 
 static bool has_op(Arena *a, const char *text, const char *ops) {
-    for (const char *s = strstr(text, "= "); s; s = strstr(s, "= ")) {
+    for (const char *s = text; *s; s++) { // behind a result, or first in its line
+        if (strncmp(s, "= ", 2) && (strncmp(s, "  ", 2) || s[2] == '%')) continue;
         s += 2;
         const char *op = hd_sprintf(a, ",%.*s,", (int)strcspn(s, " "), s);
         if (strstr(hd_sprintf(a, ",%s,", ops), op)) return true;

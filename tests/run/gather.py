@@ -225,6 +225,7 @@ def main():
         bench = Bench(args, folder)
         if args.fakes:
             for master in ({"train.precision.master": "bf16"}, # rounded at random (bf16_master.py)
+                           {**TENSOR, "train.precision.moments": "bf16"},
                            {"train.precision.master": "kahan", "train.precision.moments": "bf16"}):
                 bench.alike("emulated", {**ONCE, **master},
                             [{"schedule.graph": "unit"}, {"train.precision.gather": "compute"}],

@@ -7,68 +7,7 @@
 // prove their order.
 #ifndef TESTS_UNIT_PLAN_MACHINE_H
 #define TESTS_UNIT_PLAN_MACHINE_H
-#include "ir/mesh.h"
-#include "ir/optimizer.h"
-#include "ir/shapes.h"
-#include "passes/analysis/alignment.h"
-#include "tests/unit/hashes.h"
-
-typedef struct {
-    const Func *f;
-    const Op *op;
-    int func, instance, stream, wait_for;
-    const Op *region; // the capture that it comes after; NULL: it is in no region
-} Step; // op == NULL: the runtime fills the arguments
-typedef struct { Step *at; int n, cap; } Steps;
-enum { MOST_STREAMS = 8 };
-typedef struct {
-    const Module *m;
-    Arena *a;
-    Mesh mesh;
-    int ranks;
-    uint64_t **memory;        // by rank
-    int rank;                 // the one that runs now
-    uint64_t *cell;           // its memory
-    int64_t n_cells, device_bytes;
-    uint64_t garbage, result; // a counter; the hash of what is seen from outside
-    uint64_t **key;           // by function in order, by op id: what the op is, places left out
-    const Func **funcs;
-    int n_funcs;
-    Steps steps;
-    VEC(const char *) streams;
-} Machine;
-
-static uint64_t fresh(Machine *x) { return mix(0x6a09e667f3bcc909u, ++x->garbage); }
-
-static uint64_t *cells(Machine *x, int64_t at, int64_t bytes, int64_t *n) { // what lies outside the arena is nothing
-    int64_t lo = at / 2, hi = (at + bytes + 1) / 2;
-    *n = at >= 0 && lo <= hi && hi <= x->n_cells ? hi - lo : 0;
-    return *n ? x->cell + lo : x->cell;
-}
-
-static uint64_t digest(Machine *x, int64_t at, int64_t bytes) {
-    int64_t n;
-    const uint64_t *c = cells(x, at, bytes, &n);
-    uint64_t h[4] = {(uint64_t)n}; // four chains: one would wait for itself
-    int64_t i = 0;
-    for (; i + 4 <= n; i += 4)
-        for (int k = 0; k < 4; k++) h[k] = mix(h[k], c[i + k]);
-    for (; i < n; i++) h[0] = mix(h[0], c[i]);
-    return mix(mix(h[0], h[1]), mix(h[2], h[3]));
-}
-
-// The cells of other memories follow those of the device.
-static int64_t at_of(const Machine *x, const Place *p) { return p->offset + (p->space ? x->device_bytes : 0); }
-
-static uint64_t digest_value(Machine *x, const Value *v) {
-    return digest(x, at_of(x, &v->place), hd_type_bytes(v->type));
-}
-
-static void scribble(Machine *x, int64_t at, int64_t bytes) {
-    int64_t n;
-    uint64_t *c = cells(x, at, bytes, &n);
-    for (int64_t i = 0; i < n; i++) c[i] = fresh(x);
-}
+#include "tests/unit/plan_collectives.h"
 
 static uint64_t key_of(const Op *o, Arena *a) {
     static const AttrId places[] = {A_INPLACE, A_WORKSPACE_AT, A_WORKSPACE_BYTES, A_OFFSET, A_ACCUMULATE,
@@ -83,11 +22,6 @@ static uint64_t key_of(const Op *o, Arena *a) {
     const Func *k = o->kind == OP_LAUNCH ? hd_launched(o) : NULL;
     for (const Op *x = k ? k->first : NULL; x; x = x->next) hd_print_op(x, &t);
     return mix(hash_text(hd_op_info(o->kind)->mnemonic), hash_text(t.text));
-}
-
-static const Symbol *buffer_of_name(Machine *x, const char *name) { return hd_symbol_find(x->m, name); }
-static const Symbol *buffer_of(Machine *x, const Op *o, AttrId a) {
-    return buffer_of_name(x, hd_word(&o->attrs, a, ""));
 }
 
 static void put(uint64_t *c, uint64_t v, bool add) { *c = add ? *c + v : v; }
@@ -140,81 +74,6 @@ static void run_update(Machine *x, const Op *o) {
                 if (2 * i + j < n[k]) c[k][2 * i + j] = mix(h, (uint64_t)(2 * k + j));
         for (int64_t j = 0; j < wide; j++)
             if (wide * i + j < n[last]) c[last][wide * i + j] = mix(h, 99 + (uint64_t)j);
-    }
-}
-
-// --- collectives: every rank reads before any writes
-
-static void use_rank(Machine *x, int rank) {
-    x->rank = rank;
-    x->cell = x->memory[rank];
-}
-
-// The one cell of a number that two cells of f32 are rounded to, in a type of 16 bits.
-static uint64_t rounded(uint64_t low, uint64_t high, DType to) { return mix(mix(low, high), 16 + (uint64_t)to); }
-
-// The two cells of f32 of a number in one cell. Zeros stay zeros: padding is added up, too.
-static uint64_t widened(uint64_t c, int half) { return c ? mix(c, 32 + (uint64_t)half) : 0; }
-
-// The part of a gather that quantizes, in its type: two elements of one byte a cell, each of its number and its row,
-// for the row has the scale; or the scales, two cells of f32 each.
-static uint64_t *quantized(Machine *x, const Op *o, const uint64_t *c, int64_t wide, int64_t count, int64_t *n) {
-    const int64_t row = hd_int(&o->attrs, A_QUANTIZED, 1), rows = count / row;
-    const bool scales = hd_has(&o->attrs, A_SCALES);
-    uint64_t *copy = HD_NEWN(x->a, uint64_t, count + 2 * rows + 1);
-    *n = scales ? 2 * rows : (count + 1) / 2;
-    for (int64_t r = 0; r < rows; r++) {
-        uint64_t scale = 8;
-        for (int64_t i = r * row * wide; i < (r + 1) * row * wide; i++) scale = mix(scale, c[i]);
-        for (int k = 0; k < 2 && scales; k++) copy[2 * r + k] = mix(scale, (uint64_t)k);
-        for (int64_t i = r * row; i < (r + 1) * row && !scales; i++) {
-            copy[i / 2] = mix(copy[i / 2], scale);
-            for (int64_t j = i * wide; j < (i + 1) * wide; j++) copy[i / 2] = mix(copy[i / 2], c[j]);
-        }
-    }
-    return copy;
-}
-
-static uint64_t *copy_of(Machine *x, const Op *o, int64_t *n) { // what a collective takes, in the type of its result
-    const Symbol *b = buffer_of(x, o, A_BUFFER);
-    const Type *t = o->n_in ? o->in[0]->type : b->type;
-    const DType to = hd_result_type(o, 0)->dtype;
-    const uint64_t *c = cells(x, o->n_in ? at_of(x, &o->in[0]->place) : at_of(x, &b->place), hd_type_bytes(t), n);
-    const int64_t wide = hd_dtype_bytes(t->dtype) < 4 ? 1 : 2, count = *n / wide;
-    if (hd_has(&o->attrs, A_QUANTIZED)) return quantized(x, o, c, wide, count, n);
-    uint64_t *copy = HD_NEWN(x->a, uint64_t, 2 * *n + 1);
-    const bool narrows = wide == 2 && hd_dtype_bytes(to) == 2, widens = wide == 1 && to == TY_F32;
-    *n = narrows ? count : widens ? 2 * count : *n;
-    for (int64_t i = 0; i < *n; i++)
-        copy[i] = narrows ? rounded(c[2 * i], c[2 * i + 1], to) : widens ? widened(c[i / 2], (int)(i % 2)) : c[i];
-    return copy;
-}
-
-static void run_collective(Machine *x, const Op *o) {
-    const Symbol *into = buffer_of(x, o, A_INTO), *comm = buffer_of(x, o, A_COMM);
-    int64_t to = into ? at_of(x, &into->place) + hd_int(&o->attrs, A_OFFSET, 0) * hd_dtype_bytes(into->type->dtype)
-                      : at_of(x, &o->out[0]->place);
-    uint64_t **in = HD_NEWN(x->a, uint64_t *, x->ranks);
-    Axes over = hd_axes(&comm->attrs, A_OVER);
-    int64_t n = 0, m, ranks = hd_mesh_ranks(&x->mesh, over);
-    for (int r = 0; r < x->ranks; r++) {
-        use_rank(x, r);
-        in[r] = copy_of(x, o, &n);
-    }
-    for (int r = 0; r < x->ranks; r++) {
-        int64_t mine = hd_mesh_number(&x->mesh, over, r);
-        use_rank(x, r);
-        uint64_t *out = cells(x, to, hd_type_bytes(hd_result_type(o, 0)), &m);
-        if (o->kind != OP_ALL_GATHER) memset(out, 0, (size_t)m * sizeof *out);
-        for (int k = 0; k < ranks; k++) {
-            const uint64_t *from = in[hd_mesh_member(&x->mesh, over, r, k)];
-            if (o->kind == OP_ALL_GATHER)
-                for (int64_t i = 0; i < n && k * n + i < m; i++) out[k * n + i] = from[i];
-            else
-                for (int64_t i = 0; i < m; i++) out[i] += mine * m + i < n ? from[mine * m + i] : fresh(x);
-        }
-        if (o->kind == OP_ALL_GATHER)
-            for (int64_t i = ranks * n; i < m; i++) out[i] = fresh(x);
     }
 }
 
@@ -303,7 +162,8 @@ static void fill_arguments(Machine *x, const Step *s) {
 
 static void run_step(Machine *x, const Step *s) {
     if (s->op && hd_has(&s->op->attrs, A_COMM)) {
-        run_collective(x, s->op);
+        if (hd_collective(s->op)->compares) run_all_max(x, s->op);
+        else run_collective(x, s->op);
         return;
     }
     for (int r = 0; r < x->ranks; r++) {

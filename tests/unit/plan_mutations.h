@@ -5,6 +5,7 @@
 #include "passes/verify/values/program.h"
 #include "tests/unit/plan_seams.h"
 #include "tests/unit/plan_claims.h"
+#include "tests/unit/plan_gathers.h"
 #include "tests/unit/plan_machine.h"
 #include "tests/unit/plan_parts.h"
 #include "tests/unit/plan_addresses.h"
@@ -41,30 +42,11 @@ static bool exchange(Op *o) {
     return true;
 }
 
-// The optimizer's op before a gather that has written what it gathers; NULL: none.
-static Op *update_of(const Op *o) {
-    const char *from = o->kind == OP_ALL_GATHER ? hd_word(&o->attrs, A_BUFFER, "") : "";
-    for (Op *p = o->prev; *from && p; p = p->prev)
-        if (p->kind == OP_UPDATE && (!strcmp(hd_word(&p->attrs, A_MASTER_WEIGHTS, ""), from) ||
-                                    !strcmp(hd_word(&p->attrs, A_WEIGHTS, ""), from)))
-            return p;
-    return NULL;
-}
-
-// Of a gather that quantizes: rows of another length, scales for elements or the other way round, elements as they are.
-static bool change_rows(Op *o, uint64_t how) {
-    Ctx *cx = o->func->module->cx;
-    const int64_t row = hd_int(&o->attrs, A_QUANTIZED, 2);
-    if (how == 1) hd_set_int(cx, &o->attrs, A_QUANTIZED, row / 2);
-    else if (how == 2) hd_unset(&o->attrs, A_QUANTIZED);
-    else if (hd_has(&o->attrs, A_SCALES)) hd_unset(&o->attrs, A_SCALES);
-    else hd_set_flag(cx, &o->attrs, A_SCALES);
-    return true;
-}
-
 static bool change_gather(Op *o, Mutation what, uint64_t random) {
+    if (hd_collective(o)->compares) return change_parts(o, random);
     if (what == MUTATE_BEFORE_UPDATE) return move_before(o, update_of(o));
     const char *is = hd_word(&o->attrs, A_OUT, NULL);
+    if (!hd_int(&o->attrs, A_QUANTIZED, 1)) return change_scales(o, random % 4);
     if (hd_has(&o->attrs, A_QUANTIZED) && random % 4) return change_rows(o, random % 4);
     if (is && random % 2) hd_unset(&o->attrs, A_OUT);
     else hd_set_word(o->func->module->cx, &o->attrs, A_OUT, is && !strcmp(is, "bf16") ? "f16" : "bf16");
@@ -225,7 +207,7 @@ static bool fits(const Op *o, Mutation what) {
     case MUTATE_DROP_UPDATE: case MUTATE_DOUBLE_UPDATE: case MUTATE_OTHER_PART: case MUTATE_SWAP_PARTS:
     case MUTATE_EXTENT:
         return o->kind == OP_UPDATE;
-    case MUTATE_ROUNDED: return o->kind == OP_ALL_GATHER;
+    case MUTATE_ROUNDED: return hd_gathers(o) || (is_collective(o) && hd_collective(o)->compares);
     case MUTATE_BEFORE_UPDATE: return update_of(o) != NULL;
     case MUTATE_OTHER_BUFFER: return hd_has(&o->attrs, A_BUFFER);
     case MUTATE_OTHER_INTO: return hd_has(&o->attrs, A_INTO);

@@ -25,7 +25,7 @@ static const HdComm comms[] = {
     {"shards", 1, 1, false, false, false}, {"replicas", 2, 2, false, false, false},
     {"all", 3, 1, false, false, false}};
 static const char *const streams[] = {"compute", "gather", "reduce"};
-static const HdFunc funcs[3];
+static const HdFunc funcs[4];
 
 // --- the functions: what the ranks of a run are asked to do
 
@@ -88,6 +88,11 @@ static void other_gather(HdExec *x) { // meets those of `both` in one communicat
     hd_host_reduce_scatter(x, collective.comm, HD_F32, base + WHOLE, base + REDUCED, 5);
 }
 
+static void most_gather(HdExec *x) {
+    hd_action(x, &funcs[3], 0);
+    hd_host_all_max(x, collective.comm, collective.count, (float *)(void *)(hd_base(x) + PART));
+}
+
 static const HdAction both_actions[] = {{"all_gather", "gather", "blocks.0", "a.hd:1", 0, 0, 0},
                                         {"record", "gather", "", "", 0, 0, 0},
                                         {"wait", "reduce", "", "", 0, 0, 0},
@@ -96,13 +101,16 @@ static const HdAction ring_actions[] = {{"launch", "compute", "", "", 0, 0, 0}, 
                                         {"launch", "gather", "", "", 0, 0, 0},  {"launch", "reduce", "", "", 0, 0, 0},
                                         {"wait", "compute", "", "", 0, 0, 0},   {"launch", "compute", "", "", 0, 0, 0}};
 static const HdAction other_actions[] = {{"reduce_scatter", "gather", "blocks.2", "a.hd:3", 0, 0, 0}};
+static const HdAction most_actions[] = {{"all_max", "gather", "blocks.3", "a.hd:4", 0, 0, 0}};
+static void (*const most_streams[])(HdExec *) = {NULL, most_gather, NULL};
 static void (*const both_streams[])(HdExec *) = {NULL, both_gather, both_reduce};
 static void (*const ring_streams[])(HdExec *) = {ring_compute, ring_gather, ring_reduce};
 static void (*const other_streams[])(HdExec *) = {NULL, other_gather, NULL};
 static const HdFunc funcs[] = {
     {.name = "both", .n_actions = 4, .actions = both_actions, .run_stream = both_streams},
     {.name = "micro_only", .n_actions = 6, .actions = ring_actions, .run_stream = ring_streams},
-    {.name = "other", .n_actions = 1, .actions = other_actions, .run_stream = other_streams}};
+    {.name = "other", .n_actions = 1, .actions = other_actions, .run_stream = other_streams},
+    {.name = "most", .n_actions = 1, .actions = most_actions, .run_stream = most_streams}};
 
 // --- ranks as threads
 
@@ -148,7 +156,7 @@ static void on_ranks(Rank *r, int shard, int replicate, Job *job, const char *pr
                                    .axes = axes,
                                    .n_comms = 3,
                                    .comms = comms,
-                                   .n_funcs = 3,
+                                   .n_funcs = 4,
                                    .funcs = funcs,
                                    .backend = &hd_host_backend,
                                    .n_streams = 3,
@@ -273,6 +281,44 @@ TEST(collectives_of_two_axes) {
         expect_collectives(2, 2, comm);
         expect_collectives(3, 2, comm);
         expect_collectives(1, 4, comm);
+    }
+}
+
+// Numbers that are not negative: zeros, an infinity, and a NaN of one rank, in more tiles than one.
+static float compared(int rank, int64_t i) {
+    if (i % 7 == 0) return 0;
+    if (i % 11 == 0) return rank == 1 ? __builtin_nanf("") : rank ? 3e38f : 1;
+    return i % 13 == 0 && rank == 0 ? __builtin_inff() : (float)((i * 31 + rank * 17) % 101) * 0x1p-120f;
+}
+
+static void largest(Rank *r) {
+    const int n = hd_group_ranks(&r->program, comms[collective.comm].over);
+    float *x = malloc((size_t)collective.count * sizeof *x);
+    for (int again = 0; again < 2; again++) {
+        for (int64_t i = 0; i < collective.count; i++) x[i] = compared(r->world->rank, i);
+        const size_t bytes = (size_t)collective.count * sizeof *x;
+        bool ok = hd_host_backend.write(r->x, PART, x, bytes) && run(r, 3);
+        ok = ok && hd_host_backend.read(r->x, PART, x, bytes);
+        for (int64_t i = 0; ok && i < collective.count; i++) {
+            float want = 0;
+            for (int k = 0; k < n; k++) {
+                const float y = compared(member(r, k), i);
+                if (!(y <= want) && want == want) want = y; // a NaN stays
+            }
+            ok = want == want ? x[i] == want : x[i] != x[i];
+        }
+        r->failures += !ok;
+    }
+    free(x);
+}
+
+TEST(largest_of_all_ranks) {
+    Rank r[MAX_RANKS];
+    for (int comm = 0; comm < 3; comm++) {
+        collective.comm = comm;
+        collective.count = 2500;
+        on_ranks(r, 2, 2, largest, NULL);
+        on_ranks(r, 3, 1, largest, NULL);
     }
 }
 

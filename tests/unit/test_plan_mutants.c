@@ -126,6 +126,10 @@ static const Case cases[] = {
     {"zero3, 2 ranks, gathers in one byte", "llama",
      "schedule.fsdp=zero3 schedule.mesh.shard=2 layers=3 dim=32 hidden=48 train.fp8=Block train.gather=fp8",
      SOME},
+    {"zero3, 2 x 2 ranks, gathers in one byte with a scale for each weight", "llama",
+     "schedule.fsdp=zero3 schedule.mesh.shard=2 schedule.mesh.replicate=2 layers=3 dim=32 hidden=48 train.fp8=Block "
+     "train.gather=fp8 train.fp8.scale=tensor train.fp8.backward=e4m3 train.fp8.weights=once",
+     SOME},
     {"zero3, 2 ranks, gradients in bf16, two micro-batches", "llama",
      "schedule.fsdp=zero3 schedule.mesh.shard=2 train.accumulate=2 layers=3 train.compute=bf16 train.grad=bf16 "
      "train.precision.reduce=bf16",

@@ -271,7 +271,8 @@ static const Case cases[] = {
      "schedule.mesh.shard=2"},
     {"e4m3 products, gradients of weights too, scales of tensors", "gpt2",
      "dim=16 train.batch=4 train.compute=bf16 train.fp8=Block.mlp train.fp8.scale=tensor train.fp8.backward=e4m3 "
-     "train.fp8.weight_grads=fp8 train.accumulate=2"},
+     "train.fp8.weight_grads=fp8 train.fp8.weights=once train.accumulate=2 train.gather=fp8 layers=2 "
+     "schedule.fsdp=zero3 schedule.mesh.shard=2"},
     {"e4m3 products, scales of blocks", "blocks", "dim=128 train.batch=32"},
 };
 
