@@ -29,6 +29,8 @@ muon $tmp/muon.hd $gpt2
 muon-recompute $tmp/muon.hd $gpt2 train.accumulate=2 schedule.recompute=Block
 fp8 examples/llama3/llama3.hd $llama3 $fp8 train.precision.fp8.weight_grads=fp8 train.precision.fp8.weights=once \
 schedule.fp8_counts=on
+fp8-block examples/llama3/llama3.hd $llama3 $fp8 train.precision.fp8.weight_grads=fp8 train.precision.fp8.scale=block \
+train.products=merged schedule.recompute=Block
 kahan examples/llama3/llama3.hd $llama3 train.precision.master=kahan train.precision.moments=bf16
 llama-recompute examples/llama/llama.hd $llama schedule.recompute=Block schedule.graph=unit
 llama-offload examples/llama/llama.hd $llama schedule.offload=auto

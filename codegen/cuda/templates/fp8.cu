@@ -135,7 +135,16 @@ __device__ __forceinline__ void turn_bytes(const From *in, const float *factor, 
 }
 
 // Blocks of 128 elements with a scale each (the op quantize_blocks). 16 threads hold 8 elements of a block each, in
-// vectors of V.
+// vectors of V. The bits of magnitudes are in the order of the numbers, and those of a NaN are above all.
+__device__ __forceinline__ unsigned most_of(unsigned a, unsigned b) { return a > b ? a : b; }
+__device__ __forceinline__ unsigned most_of_16(unsigned most) {
+#pragma unroll
+    for (int d = 8; d > 0; d /= 2) most = most_of(most, __shfl_xor_sync(0xffffffffu, most, d));
+    return most;
+}
+__device__ __forceinline__ float block_scale(unsigned most, float limit) {
+    return __uint_as_float(most_of(most, 0x0d800000u)) / limit; // 2^-100
+}
 template <class From, int V> struct Eighth {
     Raw<From, V> x[8 / V];
     __device__ __forceinline__ void load(const From *p, int valid) {
@@ -146,9 +155,10 @@ template <class From, int V> struct Eighth {
         }
     }
     __device__ __forceinline__ float at(int j) const { return x[j / V].at(j % V); }
-    __device__ __forceinline__ float largest(float most) const {
+    __device__ __forceinline__ unsigned size(int j) const { return __float_as_uint(at(j)) & 0x7fffffffu; }
+    __device__ __forceinline__ unsigned largest(unsigned most) const {
 #pragma unroll
-        for (int j = 0; j < 8; j++) most = larger(at(j) < 0 ? -at(j) : at(j), most);
+        for (int j = 0; j < 8; j++) most = most_of(size(j), most);
         return most;
     }
     template <class To> __device__ __forceinline__ void put_divided(To *q, float inverse) const {
@@ -161,9 +171,6 @@ template <class From, int V> struct Eighth {
         }
     }
 };
-__device__ __forceinline__ float block_scale(float most, float limit) {
-    return (most < 7.888609e-31f ? 7.888609e-31f : most) / limit; // 2^-100
-}
 
 // 256 threads take 32 rows of one block: their scales are one after another.
 template <int V, class From, class To>
@@ -179,10 +186,7 @@ __device__ __forceinline__ void quantize_blocks(const From *in, To *q, float *sc
 #pragma unroll
     for (int k = 0; k < 2; k++) {
         const i64 row = first + group + 16 * k;
-        float most = x[k].largest(0.0f);
-#pragma unroll
-        for (int d = 8; d > 0; d /= 2) most = larger(most, __shfl_xor_sync(0xffffffffu, most, d));
-        const float is = block_scale(most, limit);
+        const float is = block_scale(most_of_16(x[k].largest(0)), limit);
         if (row >= rows) continue;
         if (q) x[k].put_divided(q + row * cols + block * 128 + lane * 8, 1 / is);
         if (scale && lane == 0) scale[block * rows + row] = is;
@@ -192,23 +196,24 @@ __device__ __forceinline__ void quantize_blocks(const From *in, To *q, float *sc
 // 256 threads take a square of 128 x 128, the last of a row also the zeros after its scales.
 template <int V, class From, class To>
 __device__ __forceinline__ void quantize_squares(const From *in, To *q, float *scale, float limit, i64 cols) {
-    __shared__ float part[8];
+    __shared__ unsigned part[8];
     const i64 across = cols / 128, line = (across + 3) / 4 * 4;
     const i64 block = blockIdx.x % across, down = blockIdx.x / across;
     const int lane = threadIdx.x % 16, group = threadIdx.x / 16;
     const i64 at = (down * 128 + group) * cols + block * 128 + lane * 8;
     Eighth<From, V> x[8];
-    float most = 0;
+    unsigned most = 0;
 #pragma unroll
     for (int k = 0; k < 8; k++) x[k].load(in + at + 16 * k * cols, 8);
 #pragma unroll
     for (int k = 0; k < 8; k++) most = x[k].largest(most);
-    most = warp_max(most);
+    most = most_of_16(most);
+    most = most_of(most, __shfl_xor_sync(0xffffffffu, most, 16));
     if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = most;
     __syncthreads();
     most = part[0];
 #pragma unroll
-    for (int k = 1; k < 8; k++) most = larger(part[k], most);
+    for (int k = 1; k < 8; k++) most = most_of(part[k], most);
     const float is = block_scale(most, limit), inverse = 1 / is;
 #pragma unroll
     for (int k = 0; k < 8; k++)
@@ -225,10 +230,7 @@ __device__ __forceinline__ void quantize_own_rows(const Eighth<From, V> (&x)[8],
     const int j = threadIdx.x % 16;
 #pragma unroll
     for (int k = 0; k < 8; k++) {
-        float most = x[k].largest(0.0f);
-#pragma unroll
-        for (int d = 8; d > 0; d /= 2) most = larger(most, __shfl_xor_sync(0xffffffffu, most, d));
-        const float is = block_scale(most, limit);
+        const float is = block_scale(most_of_16(x[k].largest(0)), limit);
         if (q) x[k].put_divided(q + (row + k) * cols + col + 8 * j, 1 / is);
         if (scale && j == 0) scale[col / 128 * rows + row + k] = is;
     }
@@ -240,7 +242,8 @@ __device__ __forceinline__ void quantize_own_rows(const Eighth<From, V> (&x)[8],
 template <int V, bool ROWS, class From, class To>
 __device__ __forceinline__ void quantize_across(const From *in, To *own, float *own_scale, To *q, float *scale,
                                                 float limit, i64 rows, i64 cols) {
-    __shared__ float part[16][128], inverse[128];
+    __shared__ unsigned part[16][128]; // of rows 8 i on; column 8 j + c is at 16 c + j, so that threads share no bank
+    __shared__ float inverse[128];
     __shared__ uint2 tile[128 * 16];
     const i64 across = (cols + 127) / 128, col = blockIdx.x % across * 128, row = blockIdx.x / across * 128;
     const int j = threadIdx.x % 16, i = threadIdx.x / 16;
@@ -251,19 +254,20 @@ __device__ __forceinline__ void quantize_across(const From *in, To *own, float *
     if (ROWS) quantize_own_rows(x, own, own_scale, limit, row + 8 * i, col, rows, cols);
 #pragma unroll
     for (int c = 0; c < 8; c++) {
-        float most = 0;
+        unsigned most = 0;
 #pragma unroll
-        for (int k = 0; k < 8; k++) most = larger(x[k].at(c) < 0 ? -x[k].at(c) : x[k].at(c), most);
-        part[i][8 * j + c] = most;
+        for (int k = 0; k < 8; k++) most = most_of(x[k].size(c), most);
+        part[i][16 * c + j] = most;
     }
     __syncthreads();
     if (threadIdx.x < 128) {
-        float most = part[0][threadIdx.x];
+        unsigned most = part[0][threadIdx.x];
 #pragma unroll
-        for (int k = 1; k < 16; k++) most = larger(part[k][threadIdx.x], most);
+        for (int k = 1; k < 16; k++) most = most_of(part[k][threadIdx.x], most);
         const float is = block_scale(most, limit);
+        const i64 own_col = col + threadIdx.x % 16 * 8 + threadIdx.x / 16;
         inverse[threadIdx.x] = 1 / is;
-        if (scale && col + threadIdx.x < cols) scale[row / 128 * cols + col + threadIdx.x] = is;
+        if (scale && own_col < cols) scale[row / 128 * cols + own_col] = is;
     }
     __syncthreads();
 #pragma unroll
@@ -271,7 +275,7 @@ __device__ __forceinline__ void quantize_across(const From *in, To *own, float *
         float y[8];
         unsigned w[2];
 #pragma unroll
-        for (int k = 0; k < 8; k++) y[k] = times(x[k].at(c), inverse[8 * j + c]);
+        for (int k = 0; k < 8; k++) y[k] = times(x[k].at(c), inverse[16 * c + j]);
         Pack<To, 8>::put(w, y);
         tile[(8 * j + c) * 16 + (i + j) % 16] = make_uint2(w[0], w[1]);
     }
