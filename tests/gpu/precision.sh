@@ -12,6 +12,7 @@ cd "$(dirname "$0")/../.."
 fp8="train.precision.fp8=Block train.precision.fp8.backward=e4m3"
 half="train.precision.grad=bf16 train.precision.reduce=bf16"
 tensor="train.precision.fp8.scale=tensor train.precision.fp8.weights=once"
+block="train.precision.fp8.scale=block train.precision.fp8.weight_grads=fp8"
 zero3="schedule.fsdp=zero3 schedule.mesh.shard=2 train.precision.compute=bf16"
 small() { # NAME SETTING...
   local name=$1
@@ -21,13 +22,16 @@ small() { # NAME SETTING...
 }
 if [ "${HEDDLE_SMALL:-1}" != 0 ]; then
   # one tree of sums, so that the buckets of gather = fp8 change no bit
-  for kind in "fp8" "fp8 half" "fp8 tensor"; do
-    sets="$fp8 train.reduce=tree" of=${kind// /-}
-    [ "$kind" != "fp8 half" ] || sets="$sets $half"
-    [ "$kind" != "fp8 tensor" ] || sets="$sets $tensor"
+  for kind in "fp8" "fp8 half" "fp8 tensor" "fp8 block"; do
+    sets="$fp8 train.reduce=tree" of=${kind// /-} gather=train.precision.gather=fp8
+    case $kind in
+    *half) sets="$sets $half" ;;
+    *tensor) sets="$sets $tensor" ;;
+    *block) sets="$sets $block" gather= ;; # whose gathers are not in one byte
+    esac
     small "$of" $sets
     for more in schedule.graph=none schedule.graph=unit schedule.recompute=Block; do
-      small "$of-gather-${more#schedule.}" $sets train.precision.gather=fp8 "$more"
+      small "$of-gather-${more#schedule.}" $sets $gather "$more"
       cmp "$tmp/$of.digest" "$tmp/$of-gather-${more#schedule.}.digest" && echo "same bits: $of, gather, $more" || bad=1
     done
   done
