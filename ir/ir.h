@@ -316,6 +316,7 @@ const Symbol *hd_state(const Module *m, const Attrs *as, int i); // number i of 
 const Symbol *hd_op_param(const Op *o, int i);
 const Symbol *hd_param_read(const Op *o, int i);  // the same; NULL too where o is no `param`, or NULL
 const Symbol *hd_param_added(const Op *o, int i); // the same; NULL too where o is no `grad`, or NULL
+enum { HD_SCALE_STRIDE = 4 }; // from one scale of a tensor to the next: products read each at a multiple of 16 bytes
 // First element and end of each tensor of the bucket of a buffer; NULL: it has none.
 const Attr *hd_tensors(const Module *m, const Symbol *buffer);
 int64_t hd_elements_each(const Symbol *buffer); // of its bucket, by element of the buffer: a scale is that of a row

@@ -156,7 +156,8 @@ static const char *tensors_wrong(Rule *r) { // of a gather
     const int64_t n = tensors_of(r, hd_rule_symbol(r, A_BUFFER, SYM_BUFFER), ranks_of(r), &wrong);
     if (wrong) return wrong;
     if (hd_has(&r->o->attrs, A_SCALES)) return "quantized = 0 sends no scales: every rank has them";
-    if (!scales || scales->type->dtype != TY_F32 || first < 0 || first > hd_type_count(scales->type) - n)
+    if (!scales || scales->type->dtype != TY_F32 || first < 0 ||
+        first > hd_type_count(scales->type) / HD_SCALE_STRIDE - n)
         WRONG("quantized = 0 needs the scales of %lld tensors in `scales_in`", ll(n));
     return NULL;
 }
@@ -174,7 +175,7 @@ const char *hd_rule_all_max(Rule *r) {
         if (!hd_dtype_in_f32(part->type->dtype) || hd_dtype_is_fp8(part->type->dtype) || part->type->rank != 1)
             WRONG("all_max needs vectors of f32, bf16 or f16, not @%s : %s", part->name, TEXT(part->type));
     }
-    return hd_rule_give(r, hd_type(r->cx, TY_F32, 1, &n));
+    return hd_rule_give(r, hd_type(r->cx, TY_F32, 2, (int64_t[]){n, HD_SCALE_STRIDE}));
 }
 
 // The operand that a rank gives to a gather that quantizes: its rows in the type of one byte `out`, or a scale for

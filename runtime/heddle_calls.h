@@ -188,12 +188,13 @@ void hd_host_quantize(HdDtype from, HdDtype to, int64_t rows, int64_t cols, cons
 typedef struct { HdDtype from, to; int64_t rows, cols, block; bool squares, across; } HdBlocks;
 void hd_host_quantize_blocks(const HdBlocks *b, const void *x, void *q, float *scales);
 // The scale by which each of n tensors of a bucket is quantized to type `to`, as far as elements [first, first + count)
-// say it, of which x has the first one; 0 for a tensor with none of them. tensors: where each begins and ends.
+// say it, of which x has the first one; 0 for a tensor with none of them. tensors: where each begins and ends. Scales
+// are `stride` numbers apart, with zeros between them.
 void hd_host_tensor_scales(HdDtype from, HdDtype to, int64_t first, int64_t count, int n, const int64_t *tensors,
-                           const void *x, float *scales);
+                           const void *x, float *scales, int stride);
 // The same elements, quantized by the scales of all of their tensors; 0 where no tensor is.
 void hd_host_quantize_tensors(HdDtype from, HdDtype to, int64_t first, int64_t count, int n, const int64_t *tensors,
-                              const void *x, const float *scales, void *q);
+                              const void *x, const float *scales, int stride, void *q);
 // Each number becomes the largest of all ranks, and NaN where one has it. They are not negative.
 void hd_host_all_max(HdExec *x, int comm, int64_t n, float *numbers);
 void hd_host_copy(HdDtype from, HdDtype to, int64_t count, const void *src, void *dst, bool accumulate);

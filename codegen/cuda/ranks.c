@@ -76,8 +76,9 @@ static const char *tensor_defines(Emit *e, const Symbol *part, int *vec) {
         if (list->ints[i] % *vec) *vec = 1;
     if (hd_type_count(part->type) % *vec) *vec = 1;
     return hd_sprintf(e->a, "#define TQ_FROM %s\n#define TQ_N %d\n#define TQ_TENSORS %s\n#define TQ_VEC %d\n"
-                            "#define TQ_LARGEST %.1ff\n", hd_cuda_type(part->type->dtype), list->n / 2,
-                      hd_emit_tensors(e, part), *vec, hd_dtype_info(TY_E4M3)->largest);
+                            "#define TQ_LARGEST %.1ff\n#define TQ_STRIDE %d\n",
+                      hd_cuda_type(part->type->dtype), list->n / 2, hd_emit_tensors(e, part), *vec,
+                      hd_dtype_info(TY_E4M3)->largest, HD_SCALE_STRIDE);
 }
 
 // A kernel of quantize_tensors.cu over a part; `scales` has those of its tensors.
@@ -104,7 +105,7 @@ void hd_cuda_print_all_max(Emit *e, const Op *o) {
     for (int i = 0; i < parts->n; i++) {
         const Symbol *part = hd_symbol_find(e->m, parts->strs[i]);
         put_tensors(e, o, part, "tensor_scales", hd_cuda_device(e, to + done * hd_dtype_bytes(TY_F32)), NULL);
-        done += hd_tensors(e->m, part)->n / 2;
+        done += HD_SCALE_STRIDE * (hd_tensors(e->m, part)->n / 2);
     }
     hd_emit_line(e, o, "hd_cuda_all_max(x, %d, %d, HD_I32, %s, %lld);", hd_emit_stream(e, o), hd_emit_comm(e, o),
                  hd_cuda_device(e, to), ll(n));
@@ -112,7 +113,8 @@ void hd_cuda_print_all_max(Emit *e, const Op *o) {
 
 static void put_gather_tensors(Emit *e, const Op *o, const Exchange *x) {
     const int64_t bytes = hd_type_count(x->part);
-    const int64_t scales = hd_emit_buffer(e, o, hd_word(&o->attrs, A_SCALES_IN, ""), hd_int(&o->attrs, A_FIRST, 0));
+    const int64_t scales = hd_emit_buffer(e, o, hd_word(&o->attrs, A_SCALES_IN, ""),
+                                          HD_SCALE_STRIDE * hd_int(&o->attrs, A_FIRST, 0));
     const char *to = hd_cuda_device(e, x->to);
     const char *own = hd_sprintf(e->a, "%s + hd_own_part(x, %d, %lld)", to, x->comm, ll(bytes));
     put_tensors(e, o, hd_named(o, A_BUFFER), "quantize_tensors", hd_cuda_device(e, scales), own);

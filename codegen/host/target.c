@@ -313,9 +313,11 @@ static void host_all_max(Emit *e, const Op *o) {
     int64_t done = 0;
     for (int i = 0; i < parts->n; i++) {
         const Symbol *part = hd_symbol_find(e->m, parts->strs[i]);
-        hd_emit_line(e, o, "hd_host_tensor_scales(%s, HD_E4M3, %s, %s, %s + %lld);", hd_emit_dtype(part->type->dtype),
-                     part_of_tensors(e, o, part), at(e, hd_emit_buffer(e, o, part->name, 0)), to, ll(done));
-        done += hd_tensors(e->m, part)->n / 2;
+        hd_emit_line(e, o, "hd_host_tensor_scales(%s, HD_E4M3, %s, %s, %s + %lld, %d);",
+                     hd_emit_dtype(part->type->dtype), part_of_tensors(e, o, part),
+                     at(e, hd_emit_buffer(e, o, part->name, 0)), to, ll(done),
+                     HD_SCALE_STRIDE);
+        done += HD_SCALE_STRIDE * (hd_tensors(e->m, part)->n / 2);
     }
     hd_emit_line(e, o, "hd_host_all_max(x, %d, %lld, %s);", hd_emit_comm(e, o), ll(done), to);
 }
@@ -324,9 +326,10 @@ static void gather_tensors(Emit *e, const Op *o, const Exchange *x) {
     const Symbol *part = hd_named(o, A_BUFFER);
     const int64_t bytes = hd_type_count(x->part);
     const char *own = hd_sprintf(e->a, "%s + hd_own_part(x, %d, %lld)", at(e, x->to), x->comm, ll(bytes));
-    const int64_t scales = hd_emit_buffer(e, o, hd_word(&o->attrs, A_SCALES_IN, ""), hd_int(&o->attrs, A_FIRST, 0));
-    hd_emit_line(e, o, "hd_host_quantize_tensors(%s, HD_E4M3, %s, %s, %s, %s);", hd_emit_dtype(x->part->dtype),
-                 part_of_tensors(e, o, part), at(e, x->from), f32(e, at(e, scales)), own);
+    const int64_t scales = hd_emit_buffer(e, o, hd_word(&o->attrs, A_SCALES_IN, ""),
+                                          HD_SCALE_STRIDE * hd_int(&o->attrs, A_FIRST, 0));
+    hd_emit_line(e, o, "hd_host_quantize_tensors(%s, HD_E4M3, %s, %s, %s, %d, %s);", hd_emit_dtype(x->part->dtype),
+                 part_of_tensors(e, o, part), at(e, x->from), f32(e, at(e, scales)), HD_SCALE_STRIDE, own);
     hd_emit_line(e, o, "hd_host_all_gather(x, %d, %s, %s, %lld);", x->comm, own, at(e, x->to), ll(bytes));
 }
 

@@ -31,12 +31,13 @@ static const double *source(Eval *e, const Op *o) {
 // The elements of every rank, each quantized with the scale of its tensor; 0 where there is none.
 static const char *gather_tensors(Eval *e, const Op *o, const Group *g, DType d, Tensor *out) {
     const Attr *tensors = hd_tensors(e->module, hd_named(o, A_BUFFER));
-    const double *scale = hd_eval_storage(e, hd_word(&o->attrs, A_SCALES_IN, "")).data + hd_int(&o->attrs, A_FIRST, 0);
+    const double *scale = hd_eval_storage(e, hd_word(&o->attrs, A_SCALES_IN, "")).data +
+                          HD_SCALE_STRIDE * hd_int(&o->attrs, A_FIRST, 0);
     const int64_t size = hd_type_count(out->type), count = size / g->n;
     const DType f32 = e->mode == EVAL_EXACT ? TY_F64 : TY_F32;
     memset(out->data, 0, sizeof(double) * (size_t)size);
     for (int t = 0; t < tensors->n / 2; t++) {
-        const double inverse = hd_round(f32, 1 / scale[t]);
+        const double inverse = hd_round(f32, 1 / scale[HD_SCALE_STRIDE * t]);
         for (int64_t at = tensors->ints[2 * t]; at < tensors->ints[2 * t + 1]; at++) {
             const double x = source(member(e, g, (int)(at / count)), o)[at % count], y = hd_round(f32, x * inverse);
             out->data[at] = e->mode == EVAL_EXACT ? y : hd_round(d, y);
@@ -62,7 +63,8 @@ const char *hd_eval_all_max(Eval *e, const Op *o, const Tensor *in HD_UNUSED, Te
                 const double x = hd_eval_storage(member(e, &g, (int)(at / count)), part->name).data[at % count];
                 if (fabs(x) > most || isnan(x)) most = isnan(most) ? most : fabs(x);
             }
-            *scale++ = hd_round(e->mode == EVAL_EXACT ? TY_F64 : TY_F32, most / hd_dtype_info(d)->largest);
+            *scale = hd_round(e->mode == EVAL_EXACT ? TY_F64 : TY_F32, most / hd_dtype_info(d)->largest);
+            scale += HD_SCALE_STRIDE;
         }
     }
     return NULL;

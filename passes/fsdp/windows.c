@@ -35,7 +35,7 @@
 //   all_max {out = e4m3, buffers = [@a.tensors.compute, @b.tensors.compute], into = @micro.scales, comm = @comm.gather}
 //   all_gather {out = e4m3, quantized = 0, scales_in = @micro.scales, first = 7, buffer = @b.tensors.compute, ...}
 //   %q, %s = ... of %c    ->    %q = view {buffer = @micro.b.tensors.full0, offset = 64} : e4m3[8,8]
-//                               %s = view {buffer = @micro.scales, offset = 8} : f32
+//                               %s = view {buffer = @micro.scales, offset = 32} : f32
 //
 // A window that reads them otherwise as well gathers them as ever: that of the backward pass, unless fp8.weights = once
 // lets it read the same rows. So does one that the step before gathers, and one of weights = master.
@@ -251,7 +251,7 @@ static int first_scale(Windows *x, const FsdpBucket *k) {
     if (!*first) {
         *first = x->n_scales + 1;
         x->n_scales += hd_attr(&k->bucket->attrs, A_TENSORS)->n / 2;
-        x->scales->type = hd_type(x->s->m->cx, TY_F32, 1, (int64_t[]){x->n_scales});
+        x->scales->type = hd_type(x->s->m->cx, TY_F32, 1, (int64_t[]){HD_SCALE_STRIDE * x->n_scales});
         hd_push(x->s->cx->scratch, &x->scaled, k);
     }
     return *first - 1;
@@ -370,7 +370,8 @@ static Value *gathered_form(Windows *x, Builder *b, const Part *p, const Weight 
     const FsdpBucket *of = k->bucket;
     if (k->form == FORM_ROW_SCALES) return hd_fsdp_view(x->s, b, p->scales, k->offset / of->row, t);
     if (k->form == FORM_SCALE)
-        return hd_fsdp_view(x->s, b, x->scales, first_scale(x, of) + hd_fsdp_tensor_at(of, k->offset), t);
+        return hd_fsdp_view(x->s, b, x->scales,
+                            HD_SCALE_STRIDE * (int64_t)(first_scale(x, of) + hd_fsdp_tensor_at(of, k->offset)), t);
     return hd_fsdp_view(x->s, b, p->full, k->offset, t);
 }
 

@@ -381,8 +381,7 @@ void hd_gemm_run(HdCuda *x, int stream, int gemm, const HdGemmOperands *at) {
     const HdGemm *g = &x->head.program->gemms[gemm];
     HdGemmState *s = &x->gemms.gemms[gemm];
     const uint64_t bias = g->epilogue == HD_EPI_NONE ? 0 : at->bias;
-    const uint64_t scales = g->scaled == HD_SCALED_WHOLE ? 0 : at->scale_a | at->scale_b; // one number is read alone
-    const uint64_t all = at->a | at->b | at->c | at->d | bias | scales;
+    const uint64_t all = at->a | at->b | at->c | at->d | bias | at->scale_a | at->scale_b;
     if (all % align_of(g)) { // the algorithm may rely on it
         hd_cuda_fail(x, "an operand of gemm %d is not at a multiple of %u bytes", gemm, align_of(g));
         return;

@@ -98,20 +98,21 @@ static int64_t elements_of(const int64_t *tensors, int t, int64_t first, int64_t
 }
 
 void hd_host_tensor_scales(HdDtype from, HdDtype to, int64_t first, int64_t count, int n, const int64_t *tensors,
-                           const void *x, float *scales) {
+                           const void *x, float *scales, int stride) {
+    memset(scales, 0, sizeof *scales * (size_t)n * (size_t)stride);
 #pragma omp parallel for schedule(dynamic) if (count > 4 * BLOCK)
     for (int t = 0; t < n; t++) {
         int64_t lo, hi = elements_of(tensors, t, first, count, &lo);
-        scales[t] = lo < hi ? row_scale(from, to, lo, hi - lo, x) : 0;
+        if (lo < hi) scales[t * stride] = row_scale(from, to, lo, hi - lo, x);
     }
 }
 
 void hd_host_quantize_tensors(HdDtype from, HdDtype to, int64_t first, int64_t count, int n, const int64_t *tensors,
-                              const void *x, const float *scales, void *q) {
+                              const void *x, const float *scales, int stride, void *q) {
     memset(q, 0, (size_t)count);
 #pragma omp parallel for schedule(dynamic) if (count > 4 * BLOCK)
     for (int t = 0; t < n; t++) {
         int64_t lo, hi = elements_of(tensors, t, first, count, &lo);
-        if (lo < hi) quantize_row(from, to, lo, hi - lo, x, 1 / scales[t], q);
+        if (lo < hi) quantize_row(from, to, lo, hi - lo, x, 1 / scales[t * stride], q);
     }
 }

@@ -87,12 +87,14 @@ static bool modes_fit(LtDesc d, int64_t m, int64_t n) {
     return d->modes[1] >= HD_CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F && !d->fast && m % 4 == 0 && n % 4 == 0 &&
            !(d->modes[0] == squares && d->modes[1] == squares);
 }
-// Products of one byte: the rows of both factors, which have scales alike, and sizes that 16 divides. Not both e5m2.
+// Products of one byte: the rows of both factors, which have scales alike at addresses that 16 divides, and such sizes.
+// Not both e5m2.
 static bool fp8_fits(LtDesc d, LtLayout a, LtLayout b, int64_t m, int64_t n) {
     if (!is_fp8(a->type) && !is_fp8(b->type)) return !d->modes[0] && !d->modes[1];
     const bool wide = a->type == HD_CUDA_R_8F_E5M2 && b->type == HD_CUDA_R_8F_E5M2;
     return is_fp8(a->type) && is_fp8(b->type) && !wide && d->ta && !d->tb && modes_fit(d, m, n) &&
-           d->scales[0] && d->scales[1] && a->ld % 16 == 0 && b->ld % 16 == 0 && m % 16 == 0;
+           d->scales[0] && d->scales[1] && ((uintptr_t)d->scales[0] | (uintptr_t)d->scales[1]) % 16 == 0 &&
+           a->ld % 16 == 0 && b->ld % 16 == 0 && m % 16 == 0;
 }
 static LtStatus fits(LtDesc d, LtLayout a, LtLayout b, LtLayout c) {
     int64_t m = d->ta ? a->cols : a->rows, n = d->tb ? b->rows : b->cols, k = d->tb ? b->cols : b->rows;

@@ -113,7 +113,7 @@ static const char *const op_buffers =
     "bucket @w : bf16[5000] {tensors = [0, 2048, 2080, 4000, 4003, 4999], master_weights = @w.master}\n"
     "buffer @w.master : bf16[5000] {class = shards, bucket = @w}\n"
     "buffer @w.bytes : e4m3[5000] {class = weights, bucket = @w, transient, quantized = 0}\n"
-    "buffer @w.scales : f32[4] {class = staging, transient}\n"
+    "buffer @w.scales : f32[16] {class = staging, transient}\n"
     "comm @self {over = [shard], on = compute}\n";
 
 static const OpCase op_cases[] = {
@@ -496,19 +496,19 @@ static const OpCase op_cases[] = {
      "  update %0 {gradient = @t.v, states = [@t.m, @t.v], master_weights = @t.master, "
      "weights = @t.compute, decayed = 3001, weight_decay = 0.1, kernel = @adamw}\n  return %0\n}"},
     // tensors of a bucket, each with one scale, with gaps between them: of any numbers, of zeros, and with NaN
-    {CASE_F32, "(%a: f32[2048], %b: f32[1930], %c: f32[1022]) -> f32[5000], f32[3] {\n"
+    {CASE_F32, "(%a: f32[2048], %b: f32[1930], %c: f32[1022]) -> f32[5000], f32[12] {\n"
                "  %1 = cast %a {out = bf16} : bf16[2048]\n"
                "  %2 = const {value = 0.0} : f32\n  %3 = mul %b, %2 : f32[1930]\n"
                "  %4 = cast %3 {out = bf16} : bf16[1930]\n  %9 = sqrt %c : f32[1022]\n"
                "  %5 = cast %9 {out = bf16} : bf16[1022]\n"
                "  store %1 {into = @w.master, offset = 0}\n  store %4 {into = @w.master, offset = 2048}\n"
                "  store %5 {into = @w.master, offset = 3978}\n"
-               "  begin {life = @w.scales}\n  zero {into = @w.scales, offset = 0, size = 1}\n"
-               "  all_max {out = e4m3, buffers = [@w.master], into = @w.scales, offset = 1, comm = @self}\n"
+               "  begin {life = @w.scales}\n  zero {into = @w.scales, offset = 0, size = 4}\n"
+               "  all_max {out = e4m3, buffers = [@w.master], into = @w.scales, offset = 4, comm = @self}\n"
                "  all_gather {out = e4m3, buffer = @w.master, into = @w.bytes, comm = @self, quantized = 0, "
                "scales_in = @w.scales, first = 1}\n"
                "  %6 = view {buffer = @w.bytes, offset = 0} : e4m3[5000]\n"
-               "  %7 = view {buffer = @w.scales, offset = 1} : f32[3]\n"
+               "  %7 = view {buffer = @w.scales, offset = 4} : f32[12]\n"
                "  %8 = cast %6 {out = f32} : f32[5000]\n  return %8, %7\n}"},
     // storage that lives for a while, and collectives of one rank, which copy
     {CASE_F32, "(%a: f32[30,40]) {\n  begin {life = @life}\n  zero {into = @life, offset = 1200, size = 3800}\n  "

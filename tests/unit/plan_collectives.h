@@ -52,7 +52,7 @@ static uint64_t *of_tensors(Machine *x, const Op *o, const uint64_t *c, int64_t 
     *n = (count + 1) / 2;
     for (int64_t i = 0; i < count; i++) {
         const int t = tensor_of(hd_tensors(x->m, buffer_of(x, o, A_BUFFER)), bucket_element(x, o, count, i));
-        const int64_t at = 2 * (hd_int(&o->attrs, A_FIRST, 0) + t);
+        const int64_t at = 2 * HD_SCALE_STRIDE * (hd_int(&o->attrs, A_FIRST, 0) + t);
         for (int k = 0; k < 2 && t >= 0; k++) copy[i / 2] = mix(copy[i / 2], at + k < m ? scale[at + k] : fresh(x));
         for (int64_t j = i * wide; j < (i + 1) * wide; j++) copy[i / 2] = mix(copy[i / 2], c[j]);
     }
@@ -96,7 +96,8 @@ static void run_all_max(Machine *x, const Op *o) {
         memset(out, 0, (size_t)n * sizeof *out);
         for (int64_t k = 0; k < hd_mesh_ranks(&x->mesh, over); k++)
             for (int64_t i = 0; i < n; i++)
-                out[i] += mix(own[hd_mesh_member(&x->mesh, over, r, k)][i / 2], 8 + (uint64_t)(i % 2));
+                out[i] += mix(own[hd_mesh_member(&x->mesh, over, r, k)][i / 2 / HD_SCALE_STRIDE],
+                              8 + (uint64_t)(i % (2 * HD_SCALE_STRIDE)));
     }
 }
 

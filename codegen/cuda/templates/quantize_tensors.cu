@@ -1,7 +1,7 @@
 // A rank's part of a bucket with tensors (codegen/cuda/ranks.c): the scales of its elements, or its elements quantized
 // by the scales of all ranks. Written before this text: TQ_SCALES or TQ_QUANTIZE (name), TQ_FROM (type), TQ_N,
 // TQ_TENSORS (first element and end of each), TQ_VEC (of a vector, which no tensor cuts), TQ_LARGEST (the largest value
-// of e4m3).
+// of e4m3), TQ_STRIDE (from one scale to the next).
 // Grid (ceil(count / (64 * 32 * TQ_VEC)), 1, 1), 256 threads: a warp takes 8 vectors of each lane.
 #ifndef TQ_ONCE
 #define TQ_ONCE
@@ -46,11 +46,11 @@ extern "C" __global__ void __launch_bounds__(256) TQ_SCALES(const TQ_FROM *x, i6
         const float most = tq_most<TQ_FROM, TQ_VEC>(x + e);
         if (first + e >= t.end) t = tq_find<TQ_N>(at, first + e);
         if (one) all = larger(most, all);
-        else if (t.number >= 0) tq_note(scales + t.number, most, TQ_LARGEST);
+        else if (t.number >= 0) tq_note(scales + TQ_STRIDE * t.number, most, TQ_LARGEST);
     }
     if (!one) return;
     all = warp_max(all);
-    if (t.number >= 0 && threadIdx.x % 32 == 0) tq_note(scales + t.number, all, TQ_LARGEST);
+    if (t.number >= 0 && threadIdx.x % 32 == 0) tq_note(scales + TQ_STRIDE * t.number, all, TQ_LARGEST);
 }
 #endif
 
@@ -63,11 +63,11 @@ extern "C" __global__ void __launch_bounds__(256) TQ_QUANTIZE(const TQ_FROM *x, 
     const i64 end = begin + 8 * 32 * TQ_VEC < count ? begin + 8 * 32 * TQ_VEC : count;
     if (begin >= count) return;
     TqTensor t = tq_find<TQ_N>(at, first + begin);
-    float inverse = t.number < 0 ? 0 : 1 / scales[t.number];
+    float inverse = t.number < 0 ? 0 : 1 / scales[TQ_STRIDE * t.number];
     for (i64 e = begin + threadIdx.x % 32 * TQ_VEC; e < end; e += 32 * TQ_VEC) {
         if (first + e >= t.end) {
             t = tq_find<TQ_N>(at, first + e);
-            inverse = t.number < 0 ? 0 : 1 / scales[t.number];
+            inverse = t.number < 0 ? 0 : 1 / scales[TQ_STRIDE * t.number];
         }
         Raw<TQ_FROM, TQ_VEC> r;
         float y[TQ_VEC];

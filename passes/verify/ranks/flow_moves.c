@@ -194,11 +194,12 @@ static void check_scales(Flow *w, const Op *o, const Held *h) {
     const Symbol *s = hd_named(o, A_SCALES_IN);
     const Op *found = scales_before(o, s);
     const Attr *parts = found ? hd_attr(&found->attrs, A_BUFFERS) : NULL;
-    int64_t first = found ? hd_int(&found->attrs, A_OFFSET, 0) : 0;
+    const int64_t at = found ? hd_int(&found->attrs, A_OFFSET, 0) : 0;
+    int64_t first = at / HD_SCALE_STRIDE;
     int i = 0;
     for (; parts && i < parts->n && strcmp(parts->strs[i], h->buffer->name) != 0; i++)
         first += hd_tensors(w->c->m, hd_symbol_find(w->c->m, parts->strs[i]))->n / 2;
-    if (!parts || i == parts->n || first != hd_int(&o->attrs, A_FIRST, 0))
+    if (!parts || i == parts->n || at % HD_SCALE_STRIDE || first != hd_int(&o->attrs, A_FIRST, 0))
         hd_plan_wrong(w->c, o, o->span, "takes the scales of %s from number %lld of @%s on, where no all_max has put "
                       "them", h->name, ll(hd_int(&o->attrs, A_FIRST, 0)), s->name);
     for (const Op *p = found; p && p != o; p = p->next)

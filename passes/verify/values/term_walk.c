@@ -184,7 +184,9 @@ static const Term *view(TermWalk *w, const Op *o) {
     if (s && s == w->keys && at % HD_KEY == 0) x = hd_term_leaf(&w->t, "key", "", at / HD_KEY, type);
     const BucketParts *k = w->c ? hd_plan_bucket(w->c, s) : NULL;
     const Op *found = w->c && s ? w->scales[s->id] : NULL;
-    if (found && !type->rank) x = scale(w, found, at - hd_int(&found->attrs, A_OFFSET, 0));
+    const int64_t in_scales = found ? at - hd_int(&found->attrs, A_OFFSET, 0) : -1;
+    if (in_scales >= 0 && !type->rank && in_scales % HD_SCALE_STRIDE == 0)
+        x = scale(w, found, in_scales / HD_SCALE_STRIDE);
     if (k && hd_has(&s->attrs, A_QUANTIZED)) x = quantized(w, k, s, at, type);
     else if (k && !holds_sums(w, s)) x = weights(w, k, at, type, &w->layouts[o->out[0]->id]);
     return x ? x : hd_term_leaf(&w->t, "buffer", s ? s->name : "", at, type);
