@@ -12,8 +12,10 @@ static Product grouped(const Op *o) {
                          .b_k = hd_type_rows(b), .ta = true};
     const bool tb = hd_has(&o->attrs, A_TB);
     const int64_t last = hd_type_cols(b), before = b->rank > 1 ? b->dim[b->rank - 2] : 0;
-    return (Product){.batches = 1, .m = hd_type_rows(a), .n = tb ? before : last, .k = hd_type_cols(a),
-                     .b_k = tb ? last : before, .tb = tb};
+    const int source = hd_operand_of(o, ROLE_SOURCE);
+    const int64_t rows = source < 0 ? hd_type_rows(a) : hd_type_count(o->in[source]->type);
+    return (Product){.batches = 1, .m = rows, .n = tb ? before : last,
+                     .k = hd_type_cols(a), .b_k = tb ? last : before, .tb = tb};
 }
 
 Product hd_product(const Op *o) {

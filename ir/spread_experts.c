@@ -17,6 +17,7 @@ static const struct { OpKind kind; int n_in, in[5], out[4]; } routed[] = {
     {OP_TAKE, 3, {E, R, R}, {R}},
     {OP_GROUPED, 3, {R, P, P}, {R}},
     {OP_GROUPED_GRAD, 3, {R, R, P}, {P}},
+    {OP_GROUPED, 5, {E, P, P, R, R}, {R}},
     {OP_COMBINE, 4, {R, R, E, R}, {S}},
     {OP_COMBINE, 2, {R, R}, {S}},
     {OP_COMBINE_GRAD, 5, {E, R, R, E, R}, {R, S}},

@@ -136,6 +136,17 @@ const char *hd_rule_combine_grad(Rule *r) {
     return e ? e : hd_rule_give(r, IN(3));
 }
 
+// Source and slots of gathered rows, as of take.
+static const char *of_table(Rule *r) {
+    const char *e = integers(r, 3, "the source");
+    if (!e) e = integers(r, 4, "the slots");
+    if (e) return e;
+    if (IN(0)->rank < 2 || IN(3)->rank != 1 || hd_type_count(IN(4)) < hd_type_count(IN(3)) ||
+        hd_type_rows(IN(4)) != hd_type_rows(IN(0)))
+        WRONG("grouped: source %s and slots %s are not of the rows of %s", TEXT(IN(3)), TEXT(IN(4)), TEXT(IN(0)));
+    return NULL;
+}
+
 static const char *of_groups(Rule *r, int64_t groups) {
     if (IN(0)->dtype != IN(1)->dtype)
         WRONG("operands have different element types: %s and %s", TEXT(IN(0)), TEXT(IN(1)));
@@ -147,7 +158,11 @@ static const char *of_groups(Rule *r, int64_t groups) {
 const char *hd_rule_grouped(Rule *r) {
     const char *e = hd_rule_floating(r, 0);
     if (e) return e;
-    if (IN(0)->rank != 2 || IN(1)->rank != 3)
+    const bool gathered = hd_has(&r->o->attrs, A_GATHERED);
+    if (r->o->n_in != (gathered ? 5 : 3))
+        WRONG("grouped has %d operands here, not %d", gathered ? 5 : 3, r->o->n_in);
+    if (gathered && (e = of_table(r)) != NULL) return e;
+    if ((IN(0)->rank != 2 && !gathered) || IN(1)->rank != 3)
         WRONG("grouped: rows are [rows, in], such as those of take(x, source), and weights [groups, out, in], not %s "
               "and %s", TEXT(IN(0)), TEXT(IN(1)));
     e = of_groups(r, IN(1)->dim[0]);

@@ -39,9 +39,11 @@ void hd_host_combine(HdDtype dt, int64_t rows, int64_t tokens, int64_t k, int64_
 void hd_host_combine_grad(HdDtype dt, int64_t rows, int64_t tokens, int64_t k, int64_t cols, const void *dout,
                           const void *y, const int32_t *slots, const float *weight, const int32_t *choice, void *dy,
                           float *dweight);
-// y [rows, n] = rows of x [rows, k] by w [groups, k, n], with tb [groups, n, k]; d [groups, m, n] = a' b by group
+// y [rows, n] = rows of x [rows, k] by w [groups, k, n], with tb [groups, n, k]; d [groups, m, n] = a' b by group.
+// source: the rows of x are these of a table, which has `from`; they are gathered into the workspace.
 void hd_host_grouped(HdDtype dt, int64_t rows, int64_t n, int64_t k, int64_t groups, bool tb, const void *x,
-                     const void *w, const int32_t *counts, void *y);
+                     const void *w, const int32_t *counts, void *y, const int32_t *source, int64_t from,
+                     void *workspace);
 void hd_host_grouped_grad(HdDtype dt, HdDtype to, int64_t rows, int64_t m, int64_t n, int64_t groups, const void *a,
                           const void *b, const int32_t *counts, void *d);
 void hd_host_gemm(const HdGemm *g, const void *a, const void *b, const void *bias, void *d, void *workspace);
@@ -216,9 +218,10 @@ void hd_cuda_attention_grad(HdExec *x, int stream, const HdAttention *t, uint64_
                             uint64_t v, uint64_t o, uint64_t lse, uint64_t dq, uint64_t dk, uint64_t dv,
                             uint64_t starts, uint64_t key, uint64_t workspace);
 // A product by groups of rows, by a kernel that reads both operands and writes the result through tensor maps. dtype:
-// of the operands; to: of the result.
+// of the operands; to: of the result. source: rows of a are gathered by it; 0: none are.
 void hd_cuda_grouped(HdExec *x, int stream, int kernel, HdGrid grid, HdDtype dtype, HdDtype to, HdMatrices ta,
-                     HdMatrices tb, HdMatrices td, uint64_t a, uint64_t b, uint64_t counts, uint64_t d);
+                     HdMatrices tb, HdMatrices td, uint64_t a, uint64_t b, uint64_t counts, uint64_t d,
+                     uint64_t source);
 void hd_cuda_zero(HdExec *x, int stream, uint64_t d, size_t bytes);
 void hd_cuda_copy(HdExec *x, int stream, uint64_t d, uint64_t s, size_t bytes);
 void hd_cuda_all_gather(HdExec *x, int stream, int comm, HdDtype dt, uint64_t part, uint64_t whole, int64_t part_count);

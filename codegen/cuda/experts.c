@@ -158,24 +158,32 @@ void hd_cuda_print_combine_grad(Emit *e, const Op *o) {
 
 typedef struct { // of a launch; m and n: columns of the operands, of the result without `grad`
     const char *name;
-    int64_t rows, groups, m, n;
+    int64_t rows, groups, m, n, from; // from: rows of a table, of which an operand's are gathered; 0: none are
     bool tb, grad;
 } Grouped;
+
+static const Value *source_of(const Op *o) { // any integers where no rows are gathered
+    const int at = hd_operand_of(o, ROLE_SOURCE);
+    return o->in[at < 0 ? hd_operand_of(o, ROLE_COUNTS) : at];
+}
 
 static void launch_plain(Emit *e, const Op *o, const Grouped *g) {
     enum { TILE = 64 };
     const char *defines = hd_sprintf(
         e->a,
         "#define %s %s\n#define GR_T %s\n#define GR_OUT %s\n#define GR_ROWS %lld\n#define GR_M %lld\n#define GR_N "
-        "%lld\n#define GR_GROUPS %lld\n#define GR_TB %d\n",
+        "%lld\n#define GR_GROUPS %lld\n#define GR_TB %d\n#define GR_FROM %lld\n",
         g->grad ? "GR_GRAD" : "GR_KERNEL", g->name, type(o->in[0]), type(o->out[0]), ll(g->rows), ll(g->m), ll(g->n),
-        ll(g->groups), g->tb);
+        ll(g->groups), g->tb, ll(g->from));
     const int64_t across = hd_ceil_div(g->n, TILE);
     // Tiles of rows: of every group the last may be a part of one, and so may those that are in none.
-    HD_CUDA_LAUNCH(e, o, g->name, hd_cuda_template(e, g->grad ? "grouped_grad" : "grouped", defines),
-                   g->grad ? hd_ceil_div(g->m, TILE) * across : g->rows / TILE + g->groups + 1,
-                   g->grad ? g->groups : across, 256, 0, device(e, o->in[0]), device(e, o->in[1]),
-                   device(e, o->in[2]), device(e, o->out[0]));
+    const char *text = hd_cuda_template(e, g->grad ? "grouped_grad" : "grouped", defines);
+    if (g->grad)
+        HD_CUDA_LAUNCH(e, o, g->name, text, hd_ceil_div(g->m, TILE) * across, g->groups, 256, 0, device(e, o->in[0]),
+                       device(e, o->in[1]), device(e, o->in[2]), device(e, o->out[0]));
+    else
+        HD_CUDA_LAUNCH(e, o, g->name, text, g->rows / TILE + g->groups + 1, across, 256, 0, device(e, o->in[0]),
+                       device(e, o->in[1]), device(e, o->in[2]), device(e, source_of(o)), device(e, o->out[0]));
 }
 
 enum { WIDE = 128 }; // rows of a tile on tensor cores
@@ -188,11 +196,12 @@ static void launch_mma(Emit *e, const Op *o, const Grouped *g) {
     const char *defines = hd_sprintf(
         e->a,
         "#define GM_KERNEL %s\n#define GM_T %s\n#define GM_OUT %s\n#define GM_ROWS %lld\n#define GM_GROUPS %lld\n"
-        "#define GM_M %lld\n#define GM_N %lld\n#define GM_TB %d\n#define GM_GRAD %d\n",
-        g->name, type(o->in[0]), type(o->out[0]), ll(g->rows), ll(g->groups), ll(g->m), ll(g->n), g->tb, g->grad);
+        "#define GM_M %lld\n#define GM_N %lld\n#define GM_TB %d\n#define GM_GRAD %d\n#define GM_FROM %lld\n",
+        g->name, type(o->in[0]), type(o->out[0]), ll(g->rows), ll(g->groups), ll(g->m), ll(g->n), g->tb, g->grad,
+        ll(g->from));
     HD_CUDA_LAUNCH(e, o, g->name, hd_cuda_template(e, "mma grouped_mma", defines),
                    tiles_down(g) * hd_ceil_div(g->n, WIDE), 1, 256, SHARED, device(e, o->in[0]), device(e, o->in[1]),
-                   device(e, o->in[2]), device(e, o->out[0]));
+                   device(e, o->in[2]), device(e, source_of(o)), device(e, o->out[0]));
 }
 
 static void launch_wgmma(Emit *e, const Op *o, const Grouped *g) {
@@ -205,12 +214,12 @@ static void launch_wgmma(Emit *e, const Op *o, const Grouped *g) {
         e->a,
         "#define GW_KERNEL %s\n#define GW_T %s\n#define GW_OUT %s\n#define GW_ROWS %lld\n#define GW_GROUPS %lld\n"
         "#define GW_M %lld\n#define GW_N %lld\n#define GW_TB %d\n#define GW_GRAD %d\n#define GW_COLS %lld\n"
-        "#define GW_SHARED %lld\n",
+        "#define GW_SHARED %lld\n#define GW_FROM %lld\n",
         g->name, type(o->in[0]), type(o->out[0]), ll(g->rows), ll(g->groups), ll(g->m), ll(g->n), g->tb, g->grad,
-        ll(cols), ll(shared));
+        ll(cols), ll(shared), ll(g->from));
     const char *text = hd_cuda_template(e, "wgmma grouped_wgmma", defines);
     const int kernel = hd_cuda_kernel(e, g->name, text, (int)shared, false);
-    const int64_t of[3][3] = {{g->m, g->rows, 1},
+    const int64_t of[3][3] = {{g->m, g->from ? g->from : g->rows, 1},
                               {g->tb ? g->m : g->n, g->grad ? g->rows : g->tb ? g->n : g->m, g->grad ? 1 : g->groups},
                               {g->n, g->grad ? g->m : g->rows, g->grad ? g->groups : 1}};
     const char *matrices = "";
@@ -218,10 +227,12 @@ static void launch_wgmma(Emit *e, const Op *o, const Grouped *g) {
         matrices = hd_sprintf(e->a, "%s(HdMatrices){%lld, %lld, %lld}, ", matrices, ll(of[i][0]), ll(of[i][1]),
                               ll(of[i][2]));
     hd_emit_line(e, o,
-                 "hd_cuda_grouped(x, %d, %d, (HdGrid){%lld, 1, 1, 384, %lld, {2, 1, 1}}, %s, %s, %s%s, %s, %s, %s);",
+                 "hd_cuda_grouped(x, %d, %d, (HdGrid){%lld, 1, 1, 384, %lld, {2, 1, 1}}, %s, %s, %s%s, %s, %s, %s, "
+                 "%s);",
                  hd_emit_stream(e, o), kernel, ll(2 * (items < most ? items : most)), ll(shared),
                  hd_emit_dtype(o->in[0]->type->dtype), hd_emit_dtype(o->out[0]->type->dtype), matrices,
-                 device(e, o->in[0]), device(e, o->in[1]), device(e, o->in[2]), device(e, o->out[0]));
+                 device(e, o->in[0]), device(e, o->in[1]), device(e, o->in[2]), device(e, o->out[0]),
+                 g->from ? device(e, source_of(o)) : "0");
 }
 
 // The kernels of products by groups, the best first; the first one that suits is launched.
@@ -245,9 +256,12 @@ void hd_cuda_print_grouped(Emit *e, const Op *o) {
     if (!hd_cuda_in_f32(e, o, o->in[0])) return;
     const Product p = hd_product(o);
     const int64_t groups = hd_type_count(o->in[2]->type);
-    const char *name = hd_sprintf(e->a, "grouped%s_%s_%lldx%lldx%lld_%lld%s", p.tb ? "_t" : "", dtype(o->in[0]),
-                                  ll(p.m), ll(p.n), ll(p.k), ll(groups), hd_has(&o->attrs, A_ALIGN) ? "_narrow" : "");
-    launch_grouped(e, o, &(Grouped){name, p.m, groups, p.k, p.n, p.tb, false});
+    const int64_t from = hd_has(&o->attrs, A_GATHERED) ? hd_type_rows(o->in[0]->type) : 0;
+    const char *name = hd_sprintf(e->a, "grouped%s_%s_%lldx%lldx%lld_%lld%s%s", p.tb ? "_t" : "", dtype(o->in[0]),
+                                  ll(p.m), ll(p.n), ll(p.k), ll(groups),
+                                  from ? hd_sprintf(e->a, "_of_%lld", ll(from)) : "",
+                                  hd_has(&o->attrs, A_ALIGN) ? "_narrow" : "");
+    launch_grouped(e, o, &(Grouped){name, p.m, groups, p.k, p.n, from, p.tb, false});
 }
 
 void hd_cuda_print_grouped_grad(Emit *e, const Op *o) {
@@ -256,5 +270,5 @@ void hd_cuda_print_grouped_grad(Emit *e, const Op *o) {
     const int64_t groups = hd_type_count(o->in[2]->type);
     const char *name = hd_sprintf(e->a, "grouped_grad_%s_%s_%lldx%lldx%lld_%lld%s", dtype(o->in[0]), dtype(o->out[0]),
                                   ll(p.k), ll(p.m), ll(p.n), ll(groups), hd_has(&o->attrs, A_ALIGN) ? "_narrow" : "");
-    launch_grouped(e, o, &(Grouped){name, p.k, groups, p.m, p.n, false, true});
+    launch_grouped(e, o, &(Grouped){name, p.k, groups, p.m, p.n, 0, false, true});
 }

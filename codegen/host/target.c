@@ -199,12 +199,20 @@ static void host_combine_grad(Emit *e, const Op *o) {
                  f32(e, in(e, o, 3)), i32(e, in(e, o, 4)), out(e, o, 0), f32(e, out(e, o, 1)));
 }
 
+// source, rows of the table, workspace
+static const char *gathered(Emit *e, const Op *o) {
+    const int source = hd_operand_of(o, ROLE_SOURCE);
+    if (source < 0) return "NULL, 0, NULL";
+    return hd_sprintf(e->a, "%s, %lld, %s", i32(e, in(e, o, source)), ll(hd_type_rows(o->in[0]->type)),
+                      workspace(e, o));
+}
+
 static void host_grouped(Emit *e, const Op *o) {
     const Product p = hd_product(o);
     no_f64(e, o);
-    hd_emit_line(e, o, "hd_host_grouped(%s, %lld, %lld, %lld, %lld, %s, %s, %s, %s, %s);",
+    hd_emit_line(e, o, "hd_host_grouped(%s, %lld, %lld, %lld, %lld, %s, %s, %s, %s, %s, %s);",
                  hd_emit_dtype(o->in[0]->type->dtype), ll(p.m), ll(p.n), ll(p.k), ll(hd_type_count(o->in[2]->type)),
-                 p.tb ? "true" : "false", in(e, o, 0), in(e, o, 1), i32(e, in(e, o, 2)), out(e, o, 0));
+                 p.tb ? "true" : "false", in(e, o, 0), in(e, o, 1), i32(e, in(e, o, 2)), out(e, o, 0), gathered(e, o));
 }
 
 static void host_grouped_grad(Emit *e, const Op *o) {

@@ -132,14 +132,24 @@ static int64_t rows_of(const Tensor *counts, int64_t g, int64_t left) {
     return n < 0 ? 0 : n < left ? n : left;
 }
 
+// Where a row of x begins, of `cols` columns; -1: it is a row of zeros.
+static int64_t begin_of(const Op *o, const Tensor *in, int64_t row, int64_t cols) {
+    const int source = hd_operand_of(o, ROLE_SOURCE);
+    if (source < 0) return row * cols;
+    const double from = in[source].data[row];
+    return inside(from, hd_type_rows(in[0].type)) ? (int64_t)from * cols : -1;
+}
+
 const char *hd_eval_grouped(Eval *e HD_UNUSED, const Op *o, const Tensor *in, Tensor *out) {
     const Product p = hd_product(o);
     for (int64_t g = 0, row = 0, end; g < hd_type_count(in[2].type); g++) {
         const double *w = in[1].data + g * p.n * p.k;
-        for (end = row + rows_of(&in[2], g, p.m - row); row < end; row++)
-            for (int64_t c = 0; c < p.n; c++)
+        for (end = row + rows_of(&in[2], g, p.m - row); row < end; row++) {
+            const int64_t x = begin_of(o, in, row, p.k);
+            for (int64_t c = 0; c < p.n && x >= 0; c++)
                 for (int64_t i = 0; i < p.k; i++)
-                    out->data[row * p.n + c] += in[0].data[row * p.k + i] * (p.tb ? w[c * p.k + i] : w[i * p.n + c]);
+                    out->data[row * p.n + c] += in[0].data[x + i] * (p.tb ? w[c * p.k + i] : w[i * p.n + c]);
+        }
     }
     return NULL;
 }

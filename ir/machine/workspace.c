@@ -14,6 +14,13 @@ static Workspace workspace_gemm(const Op *o, bool cuda) {
     return (Workspace){0, cuda && !hd_has(&o->attrs, A_IMPL) ? 32 << 20 : 0};
 }
 
+// host: rows that are gathered.
+static Workspace workspace_grouped(const Op *o, bool cuda) {
+    const Product p = hd_product(o);
+    const bool gathers = !cuda && hd_operand_of(o, ROLE_SOURCE) >= 0;
+    return exactly(gathers ? p.m * p.k * hd_dtype_bytes(o->in[0]->type->dtype) : 0);
+}
+
 // Partial sums of a kernel's column results: an f32 row for each hd_partial_rows of the iteration space (see
 // passes/fuse/fuse.c).
 static Workspace workspace_launch(const Op *o, bool cuda HD_UNUSED) {

@@ -7,7 +7,8 @@
 //   %dt = embedding_grad %dy, %i
 //   store %dt {into = @g, offset = 0}        embedding_grad %dy, %i {rows = 96, into = @g, offset = 0}
 //
-// On cuda, products of one row become kernels with what is around them (row_products.c).
+// Products by groups gather rows of a take (gathered_rows.c). On cuda, products of one row become kernels with what is
+// around them (row_products.c).
 #include "ir/machine/arch.h"
 #include "ir/dropout.h"
 #include "ir/shapes.h"
@@ -16,6 +17,7 @@
 #include "passes/fuse/gemm_bias.h"
 #include "passes/pass.h"
 #include "passes/analysis/redirect.h"
+#include "passes/select/gathered_rows.h"
 #include "passes/select/row_products.h"
 #include "passes/settings.h"
 #include <string.h>
@@ -147,6 +149,7 @@ static bool has_destination(const Op *o) { // a result that may be written strai
 }
 
 static void select_func(Select *s) {
+    hd_select_gathered_rows(s->f, s->cx);
     hd_renumber(s->f);
     s->uses = hd_uses(s->f, s->cx->scratch);
     for (Op *o = s->f->first, *next; o; o = next) {

@@ -30,16 +30,17 @@ static bool map_matrices(HdCuda *x, HdDtype dtype, const HdMatrices *t, uint64_t
 }
 
 void hd_cuda_grouped(HdExec *h, int stream, int kernel, HdGrid grid, HdDtype dtype, HdDtype to, HdMatrices ta,
-                     HdMatrices tb, HdMatrices td, uint64_t a, uint64_t b, uint64_t counts, uint64_t d) {
+                     HdMatrices tb, HdMatrices td, uint64_t a, uint64_t b, uint64_t counts, uint64_t d,
+                     uint64_t source) {
     HdCuda *x = (HdCuda *)h;
     CuMap maps[3];
     if (x->failed || !map_matrices(x, dtype, &ta, a, &maps[0]) || !map_matrices(x, dtype, &tb, b, &maps[1]) ||
         !map_matrices(x, to, &td, d, &maps[2]))
         return;
     HdArg args[] = {{.bytes = sizeof *maps}, {.bytes = sizeof *maps}, {.bytes = sizeof *maps}, {.word = counts},
-                    {.word = d}};
+                    {.word = d},           {.word = a},           {.word = source}};
     for (int i = 0; i < 3; i++) args[i].data = &maps[i];
-    hd_cuda_launch(h, stream, kernel, grid, 5, args);
+    hd_cuda_launch(h, stream, kernel, grid, source ? 7 : 5, args);
 }
 
 void hd_cuda_symmetric(HdCuda *x, int stream, const HdSymmetric *by, HdDtype dtype, HdMatrices of, bool deep, CuPtr a,

@@ -174,8 +174,10 @@ static const void *at(const void *p, HdDtype dt, int64_t element) {
 }
 
 void hd_host_grouped(HdDtype dt, int64_t rows, int64_t n, int64_t k, int64_t groups, bool tb, const void *x,
-                     const void *w, const int32_t *counts, void *y) {
+                     const void *w, const int32_t *counts, void *y, const int32_t *source, int64_t from,
+                     void *workspace) {
     int64_t first = 0;
+    if (source) hd_host_take(dt, from, rows, k, x, source, workspace), x = workspace;
     for (int64_t g = 0, m; g < groups; g++, first += m) {
         m = rows_of(counts, g, rows - first);
         const HdGemm one = {.m = m, .n = n, .k = k, .tb = tb, .a = dt, .b = dt, .d = dt, .batch = 1};

@@ -3,9 +3,10 @@
 // group become 0. Written before this text:
 //   GR_KERNEL  name    GR_T  type    GR_ROWS  rows of x and y    GR_M, GR_N  columns of x, of y
 //   GR_GROUPS  groups  GR_TB  1: the weights of a group are GR_N x GR_M, else GR_M x GR_N
+//   GR_FROM    rows of a table, of which `source` says the rows of x, zeros where it has no such row; 0: x has them
 // Grid (GR_ROWS / 64 + GR_GROUPS + 1, ceil(GR_N / 64), 1), 256 threads.
 extern "C" __global__ void __launch_bounds__(256)
-    GR_KERNEL(const GR_T *x, const GR_T *w, const int *counts, GR_T *y) {
+    GR_KERNEL(const GR_T *x, const GR_T *w, const int *counts, const int *source, GR_T *y) {
     enter();
     enum { TILE = 64, STEP = 16 };
     __shared__ float left[STEP][TILE + 1], right[STEP][TILE + 1];
@@ -27,7 +28,10 @@ extern "C" __global__ void __launch_bounds__(256)
     for (int k = 0; k < GR_M && group < GR_GROUPS; k += STEP) {
         for (int i = threadIdx.x; i < TILE * STEP; i += 256) {
             const int r = i / STEP, c = i % STEP;
-            left[c][r] = r < height && k + c < GR_M ? widen(x[(row + r) * GR_M + k + c]) : 0.0f;
+            i64 from = r < height ? row + r : -1;
+            if (GR_FROM && from >= 0) from = source[from];
+            const bool inside = from >= 0 && (!GR_FROM || from < GR_FROM);
+            left[c][r] = inside && k + c < GR_M ? widen(x[from * GR_M + k + c]) : 0.0f;
 #if GR_TB
             right[c][r] = r < width && k + c < GR_M ? widen(own[(col + r) * GR_M + k + c]) : 0.0f;
 #else

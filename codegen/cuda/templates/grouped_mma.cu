@@ -9,6 +9,8 @@
 //   GM_M, GM_N           columns of the first operand, of the result; with GM_GRAD columns of both operands
 //   GM_TB                without GM_GRAD, 1: the weights of a group are GM_N x GM_M, else GM_M x GM_N
 //   GM_GRAD              1: the transpose of the first operand's rows of a group times the second's
+//   GM_FROM              rows of a table, of which `source` says the rows of the first operand, zeros where it has no
+//                        such row; 0: the operand has its rows, as with GM_GRAD
 // Grids, of 256 threads: (GM_ROWS / 128 + GM_GROUPS + 1) * ceil(GM_N / 128), with GM_GRAD ceil(GM_M / 128) * ceil(GM_N
 // / 128) * GM_GROUPS. Dynamic shared bytes: GM_STAGES * 2 * 10240.
 #ifndef GM_ONCE
@@ -17,21 +19,27 @@ enum { GM_TILE = 128, GM_STEP = 32, GM_STAGES = 4, GM_PART = 5120 }; // GM_PART:
 constexpr int gm_pitch(bool deep) { return (deep ? GM_TILE : GM_STEP) + 8; } // from row to row of a buffer
 
 // A tile of an operand into a buffer. deep: the inner axis is that of the rows, 32 of them with 128 columns; else it is
-// that of the columns, 128 rows with 32 of them. `down` rows and `across` columns are inside from `from` on.
-template <bool DEEP, class T>
-__device__ __forceinline__ void gm_fetch(u32 to, const T *from, i64 pitch, int down, int across) {
+// that of the columns, 128 rows with 32 of them. `down` rows and `across` columns are inside from `from` on. FROM: rows
+// of the table from `from` on, of which `source` says the tile's.
+template <bool DEEP, i64 FROM, class T>
+__device__ __forceinline__ void gm_fetch(u32 to, const T *from, i64 pitch, int down, int across, const int *source) {
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         const int chunk = threadIdx.x + i * 256, wide = DEEP ? GM_TILE / 8 : GM_STEP / 8;
         const int r = chunk / wide, c = chunk % wide * 8;
-        const bool inside = r < down && c < across;
-        mma_copy(to + 2 * (r * gm_pitch(DEEP) + c), inside ? from + r * pitch + c : from, inside);
+        bool inside = r < down && c < across;
+        i64 row = r;
+        if (FROM && inside) {
+            row = source[r];
+            inside = row >= 0 && row < FROM;
+        }
+        mma_copy(to + 2 * (r * gm_pitch(DEEP) + c), inside ? from + row * pitch + c : from, inside);
     }
 }
 #endif
 
 extern "C" __global__ void __launch_bounds__(256, 2)
-    GM_KERNEL(const GM_T *a, const GM_T *b, const int *counts, GM_OUT *d) {
+    GM_KERNEL(const GM_T *a, const GM_T *b, const int *counts, const int *source, GM_OUT *d) {
     enter();
     extern __shared__ __align__(16) unsigned short gm_space[];
     enum { ACROSS = (GM_N + GM_TILE - 1) / GM_TILE, DOWN = (GM_M + GM_TILE - 1) / GM_TILE };
@@ -58,7 +66,9 @@ extern "C" __global__ void __launch_bounds__(256, 2)
     if (group > GM_GROUPS) return;
     const i64 top = first + tile * GM_TILE, inner = group < GM_GROUPS ? GM_M : 0;
     const int height = (int)min((i64)GM_TILE, rows - tile * GM_TILE);
-    const GM_T *left = a + top * GM_M, *right = b + (i64)group * GM_M * GM_N + (GM_TB ? (i64)col * GM_M : (i64)col);
+    source += top;
+    const GM_T *left = a + (GM_FROM ? 0 : top * GM_M);
+    const GM_T *right = b + (i64)group * GM_M * GM_N + (GM_TB ? (i64)col * GM_M : (i64)col);
     GM_OUT *to = d + top * GM_N + col;
 #endif
     const int width = min(GM_TILE, GM_N - col);
@@ -72,10 +82,10 @@ extern "C" __global__ void __launch_bounds__(256, 2)
             const i64 k = (i64)step * GM_STEP;
             const int depth = (int)min((i64)GM_STEP, inner - k);
             const u32 at = space + 4 * GM_PART * (step % GM_STAGES);
-            if constexpr (GM_GRAD) gm_fetch<true>(at, left + k * GM_M, GM_M, depth, height);
-            else gm_fetch<false>(at, left + k, GM_M, height, depth);
-            if constexpr (DEEP) gm_fetch<true>(at + 2 * GM_PART, right + k * GM_N, GM_N, depth, width);
-            else gm_fetch<false>(at + 2 * GM_PART, right + k, GM_M, width, depth);
+            if constexpr (GM_GRAD) gm_fetch<true, 0>(at, left + k * GM_M, GM_M, depth, height, source);
+            else gm_fetch<false, GM_FROM>(at, left + k, GM_M, height, depth, source);
+            if constexpr (DEEP) gm_fetch<true, 0>(at + 2 * GM_PART, right + k * GM_N, GM_N, depth, width, source);
+            else gm_fetch<false, 0>(at + 2 * GM_PART, right + k, GM_M, width, depth, source);
         }
         mma_commit();
     };

@@ -8,6 +8,10 @@
 // where a group has an odd number of tiles of rows, the last ones are taken side by side, and the first operand's rows
 // are copied once. Results leave as boxes, too, while the next tile is multiplied. Where the rows of a group end inside
 // of a tile, threads store them.
+//
+// Rows of a table by index: no tensor map names such rows, so 128 threads copy them, 16 bytes each (cp.async), and
+// arrive at the stage's mbarrier when theirs are there. Each block copies its own, the other operand comes as ever.
+// The rows of a gradient are not gathered: their indices change with every stage, and that took a third longer.
 // Written before this text: wgmma.cu, and
 //   GW_KERNEL            name
 //   GW_T, GW_OUT         types of the operands, of the result
@@ -16,6 +20,8 @@
 //   GW_TB                without GW_GRAD, 1: the weights of a group are GW_N x GW_M, else GW_M x GW_N
 //   GW_GRAD              1: the transpose of the first operand's rows of a group times the second's
 //   GW_COLS              columns of a tile: 128 or 256
+//   GW_FROM              rows of the table, of which `source` says the rows of the first operand, zeros where it has no
+//                        such row; 0: the operand has its rows, as with GW_GRAD
 //   GW_SHARED            dynamic shared bytes of the launch
 // Grid: an even number of blocks in clusters of two, at most one a multiprocessor; 384 threads.
 #ifndef GW_ONCE
@@ -23,15 +29,25 @@
 // LEAVING: boxes of results; TALL: pairs of tiles before the next column
 enum { GW_STAGES = 4, GW_LEAVING = 4, GW_TILE = 128, GW_TALL = 8 };
 
-// A kernel's shape. GRAD, TB, COLS: as GW_GRAD, GW_TB, GW_COLS.
-template <class T, class OUT, i64 ROWS, int GROUPS, i64 M, i64 N, bool TB, bool GRAD, int COLS> struct GwProduct {
+// 16 bytes, or as many zeroes.
+__device__ __forceinline__ void gw_gather(u32 to, const void *from, bool inside) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(inside ? 16 : 0) : "memory");
+}
+__device__ __forceinline__ void gw_gathered(u32 at) { // arrives when what this thread has asked for is there
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(at) : "memory");
+}
+
+// A kernel's shape. GRAD, TB, COLS, FROM: as GW_GRAD, GW_TB, GW_COLS, GW_FROM.
+template <class T, class OUT, i64 ROWS, int GROUPS, i64 M, i64 N, bool TB, bool GRAD, int COLS, i64 FROM>
+struct GwProduct {
     static const bool A_DEEP = GRAD, B_DEEP = GRAD || !TB; // rows lie along the sum
     static const int STAGE = (GW_TILE / 64 + COLS / 64) * GW_BOX;
     static const int LEAVING = GW_STAGES * STAGE, FULL = LEAVING + GW_LEAVING * GW_BOX, EMPTY = FULL + 8 * GW_STAGES,
                      BYTES = EMPTY + 8 * GW_STAGES + 1024;
     static const int ACROSS = (int)((N + COLS - 1) / COLS); // tiles
 
-    const int *counts;
+    const int *counts, *source;
+    const T *table;
     u32 ring, rank;
     // the group that the walk has come to, its rows, its items and those before it; -1: none yet
     int group;
@@ -84,6 +100,15 @@ template <class T, class OUT, i64 ROWS, int GROUPS, i64 M, i64 N, bool TB, bool 
             else gw_one(to + i * GW_BOX, map, x, y, z, full);
         }
     }
+    // An operand's tiles at place k of the sum.
+    __device__ __forceinline__ void copy_first(u32 to, const GwMap &map, int k, u32 full) const {
+        const int mine = beside ? (int)rank : 0, m = GRAD ? row : (int)first + row;
+        boxes<A_DEEP>(to, map, mine, beside ? mine + 1 : 2, m, GRAD ? (int)first + k : k, 0, beside, full);
+    }
+    __device__ __forceinline__ void copy_second(u32 to, const GwMap &map, int k, u32 full) const {
+        const int half = COLS / 128, from = beside ? 0 : (int)rank * half, end = beside ? 2 * half : from + half;
+        boxes<B_DEEP>(to, map, from, end, col, GRAD ? (int)first + k : k, GRAD ? 0 : group, !beside, full);
+    }
     __device__ __forceinline__ void copy(const GwMap &a, const GwMap &b) {
         u32 n = 0; // stages so far
         for (int round = 0; seek(ticket(round)); round++)
@@ -91,12 +116,39 @@ template <class T, class OUT, i64 ROWS, int GROUPS, i64 M, i64 N, bool TB, bool 
                 const u32 s = n % GW_STAGES, to = ring + s * STAGE, full = ring + FULL + 8 * s;
                 if (n >= GW_STAGES) gw_await(ring + EMPTY + 8 * s, n / GW_STAGES - 1 & 1);
                 gw_expect(full, STAGE);
-                const int k = 64 * i, deep = (int)first + k, half = COLS / 128;
-                const int mine = beside ? (int)rank : 0, m = GRAD ? row : (int)first + row;
-                boxes<A_DEEP>(to, a, mine, beside ? mine + 1 : 2, m, GRAD ? deep : k, 0, beside, full);
-                const int from = beside ? 0 : (int)rank * half, end = beside ? 2 * half : from + half;
-                boxes<B_DEEP>(to + 2 * GW_BOX, b, from, end, col, GRAD ? deep : k, GRAD ? 0 : group, !beside, full);
+                copy_first(to, a, 64 * i, full);
+                copy_second(to + 2 * GW_BOX, b, 64 * i, full);
             }
+    }
+    // The same, by 128 threads, of rows of the table: eight threads a row of 128 bytes, each of them 8 rows, 16 apart.
+    __device__ __forceinline__ void gather(const GwMap &b) {
+        const int mine = threadIdx.x / 8, piece = threadIdx.x % 8, at = mine * 128 + (piece ^ mine & 7) * 16;
+        u32 n = 0;
+        for (int round = 0; seek(ticket(round)); round++) {
+            int from[8]; // -1: there is no such row
+#pragma unroll
+            for (int p = 0; p < 8; p++) {
+                const i64 r = row + mine + 16 * p;
+                from[p] = r < rows ? __ldg(source + first + r) : -1;
+                if (from[p] >= FROM) from[p] = -1;
+            }
+            for (int i = 0; i < steps(); i++, n++) {
+                const u32 s = n % GW_STAGES, to = ring + s * STAGE, full = ring + FULL + 8 * s;
+                if (n >= GW_STAGES) gw_await(ring + EMPTY + 8 * s, n / GW_STAGES - 1 & 1);
+                if (threadIdx.x == 0) {
+                    gw_expect(full, COLS / 64 * GW_BOX);
+                    copy_second(to + 2 * GW_BOX, b, 64 * i, full);
+                }
+                const int x = 64 * i + piece * 8;
+#pragma unroll
+                for (int p = 0; p < 8; p++) {
+                    const bool inside = from[p] >= 0 && x < M;
+                    const T *row_at = inside ? table + from[p] * M + x : table;
+                    gw_gather(to + p / 4 * GW_BOX + at + p % 4 * 2048, row_at, inside);
+                }
+                gw_gathered(full);
+            }
+        }
     }
     // Rows of the stage that belong to the next group, or to none, become zeroes.
     __device__ __forceinline__ void clear(u32 stage, int from) const {
@@ -141,6 +193,7 @@ template <class T, class OUT, i64 ROWS, int GROUPS, i64 M, i64 N, bool TB, bool 
             for (int i = 0; i < many; i++, n++) {
                 const u32 s = n % GW_STAGES, stage = ring + s * STAGE;
                 gw_await(ring + FULL + 8 * s, n / GW_STAGES & 1);
+                if (FROM) asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); // threads have written it
                 if (GRAD && i + 1 == many && rows % 64) clear(stage, (int)(rows % 64));
                 const u64 a = gw_descriptor(stage + team * GW_BOX), b = gw_descriptor(stage + 2 * GW_BOX);
                 gw_begin();
@@ -175,7 +228,7 @@ template <class T, class OUT, i64 ROWS, int GROUPS, i64 M, i64 N, bool TB, bool 
         start();
         if (threadIdx.x == 0) {
             for (int i = 0; i < GW_STAGES; i++) {
-                gw_barrier(ring + FULL + 8 * i, 1);
+                gw_barrier(ring + FULL + 8 * i, FROM ? 129 : 1); // threads that gather, and the one that expects bytes
                 gw_barrier(ring + EMPTY + 8 * i, 16); // warps of the cluster
             }
             asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
@@ -184,7 +237,8 @@ template <class T, class OUT, i64 ROWS, int GROUPS, i64 M, i64 N, bool TB, bool 
         gw_meet();
         if (threadIdx.x < 128) {
             asm volatile("setmaxnreg.dec.sync.aligned.u32 56;");
-            if (threadIdx.x == 0) copy(a, b);
+            if (FROM) gather(b);
+            else if (threadIdx.x == 0) copy(a, b);
         } else {
             asm volatile("setmaxnreg.inc.sync.aligned.u32 224;");
             // the same number in every thread of a warp, which ptxas wants to know
@@ -198,12 +252,21 @@ template <class T, class OUT, i64 ROWS, int GROUPS, i64 M, i64 N, bool TB, bool 
 
 extern "C" __global__ void __launch_bounds__(384, 1)
     GW_KERNEL(const __grid_constant__ GwMap a, const __grid_constant__ GwMap b, const __grid_constant__ GwMap boxes,
-              const int *counts, GW_OUT *d) {
+              const int *counts, GW_OUT *d
+#if GW_FROM
+              ,
+              const GW_T *table, const int *source
+#endif
+    ) {
     enter();
-    typedef GwProduct<GW_T, GW_OUT, GW_ROWS, GW_GROUPS, GW_M, GW_N, GW_TB, GW_GRAD, GW_COLS> Shape;
+    typedef GwProduct<GW_T, GW_OUT, GW_ROWS, GW_GROUPS, GW_M, GW_N, GW_TB, GW_GRAD, GW_COLS, GW_FROM>
+        Shape;
     static_assert(Shape::BYTES == GW_SHARED, "shared memory");
     extern __shared__ __align__(16) unsigned char gw_space[];
     Shape s;
     s.counts = counts;
+#if GW_FROM
+    s.table = table, s.source = source;
+#endif
     s.run(a, b, boxes, d, gw_shared(gw_space));
 }

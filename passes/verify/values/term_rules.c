@@ -267,6 +267,19 @@ static const Term *term_take(const Terms *t, const Op *o, int i, const Type *typ
     return looked_up(t, in[0], index, type);
 }
 
+// A product whose rows are gathered is one of the rows that a take gives.
+static const Term *term_grouped(const Terms *t, const Op *o, int i, const Type *type, const Term *const *in) {
+    if (!hd_has(&o->attrs, A_GATHERED)) return hd_term_plain(t, o->kind, i, type, &o->attrs, 3, in);
+    const Term *const take[] = {in[0], in[3], in[4]}, *of[3];
+    const int64_t dim[] = {hd_type_count(in[3]->type), hd_type_cols(o->in[0]->type)};
+    const bool sent = sent_by(3, take, 0, of) != NULL;
+    const Type *rows = hd_type(t->cx, o->in[0]->type->dtype, 2, dim);
+    const Term *const factors[] = {hd_term_plain(t, OP_TAKE, 0, rows, NULL, 3, sent ? of : take), in[1], in[2]};
+    Attrs as = hd_attrs_copy(t->cx, &o->attrs);
+    hd_unset(&as, A_GATHERED);
+    return hd_term_plain(t, o->kind, i, type, &as, 3, factors);
+}
+
 static const Term *term_embedding_grad(const Terms *t, const Op *o, int i, const Type *type, const Term *const *in) {
     (void)i;
     const Attrs *as = hd_has(&o->attrs, A_PARTS) ? &o->attrs : NULL;
