@@ -136,14 +136,13 @@ __device__ __forceinline__ void turn_bytes(const From *in, const float *factor, 
 
 // Blocks of 128 elements with a scale each (the op quantize_blocks). 16 threads hold 8 elements of a block each, in
 // vectors of V. The bits of magnitudes are in the order of the numbers, and those of a NaN are above all.
-__device__ __forceinline__ unsigned most_of(unsigned a, unsigned b) { return a > b ? a : b; }
 __device__ __forceinline__ unsigned most_of_16(unsigned most) {
 #pragma unroll
-    for (int d = 8; d > 0; d /= 2) most = most_of(most, __shfl_xor_sync(0xffffffffu, most, d));
+    for (int d = 8; d > 0; d /= 2) most = max(most, __shfl_xor_sync(0xffffffffu, most, d));
     return most;
 }
 __device__ __forceinline__ float block_scale(unsigned most, float limit) {
-    return __uint_as_float(most_of(most, 0x0d800000u)) / limit; // 2^-100
+    return __uint_as_float(max(most, 0x0d800000u)) / limit; // 2^-100
 }
 template <class From, int V> struct Eighth {
     Raw<From, V> x[8 / V];
@@ -158,7 +157,7 @@ template <class From, int V> struct Eighth {
     __device__ __forceinline__ unsigned size(int j) const { return __float_as_uint(at(j)) & 0x7fffffffu; }
     __device__ __forceinline__ unsigned largest(unsigned most) const {
 #pragma unroll
-        for (int j = 0; j < 8; j++) most = most_of(size(j), most);
+        for (int j = 0; j < 8; j++) most = max(size(j), most);
         return most;
     }
     template <class To> __device__ __forceinline__ void put_divided(To *q, float inverse) const {
@@ -208,12 +207,12 @@ __device__ __forceinline__ void quantize_squares(const From *in, To *q, float *s
 #pragma unroll
     for (int k = 0; k < 8; k++) most = x[k].largest(most);
     most = most_of_16(most);
-    most = most_of(most, __shfl_xor_sync(0xffffffffu, most, 16));
+    most = max(most, __shfl_xor_sync(0xffffffffu, most, 16));
     if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = most;
     __syncthreads();
     most = part[0];
 #pragma unroll
-    for (int k = 1; k < 8; k++) most = most_of(part[k], most);
+    for (int k = 1; k < 8; k++) most = max(part[k], most);
     const float is = block_scale(most, limit), inverse = 1 / is;
 #pragma unroll
     for (int k = 0; k < 8; k++)
@@ -256,14 +255,14 @@ __device__ __forceinline__ void quantize_across(const From *in, To *own, float *
     for (int c = 0; c < 8; c++) {
         unsigned most = 0;
 #pragma unroll
-        for (int k = 0; k < 8; k++) most = most_of(x[k].size(c), most);
+        for (int k = 0; k < 8; k++) most = max(x[k].size(c), most);
         part[i][16 * c + j] = most;
     }
     __syncthreads();
     if (threadIdx.x < 128) {
         unsigned most = part[0][threadIdx.x];
 #pragma unroll
-        for (int k = 1; k < 16; k++) most = most_of(part[k][threadIdx.x], most);
+        for (int k = 1; k < 16; k++) most = max(part[k][threadIdx.x], most);
         const float is = block_scale(most, limit);
         const i64 own_col = col + threadIdx.x % 16 * 8 + threadIdx.x / 16;
         inverse[threadIdx.x] = 1 / is;
