@@ -207,8 +207,8 @@ static const OpCase op_cases[] = {
     // blocks of 128 elements: of rows, of squares with zeros after their scales, of columns that no vector divides
     {CASE_TRAIN, "(%a: $[37,384]) -> f32[37,384], f32[3,37] {\n  %0, %1 = quantize_blocks %a {out = e4m3} : "
                  "e4m3[37,384], f32[3,37]\n  %2 = cast %0 {out = f32} : f32[37,384]\n  return %2, %1\n}"},
-    {CASE_TRAIN, "(%a: $[256,384]) -> f32[256,384], f32[2,4] {\n  %0, %1 = quantize_blocks %a {out = e5m2, squares} : "
-                 "e5m2[256,384], f32[2,4]\n  %2 = cast %0 {out = f32} : f32[256,384]\n  return %2, %1\n}"},
+    {CASE_TRAIN, "(%a: $[256,640]) -> f32[256,640], f32[2,8] {\n  %0, %1 = quantize_blocks %a {out = e5m2, squares} : "
+                 "e5m2[256,640], f32[2,8]\n  %2 = cast %0 {out = f32} : f32[256,640]\n  return %2, %1\n}"},
     {CASE_TRAIN,
      "(%a: $[2,128,200], %b: $[128,20]) -> f32[200,256], f32[2,200], f32[20,128], f32[1,20] {\n"
      "  %0, %1 = quantize_blocks %a {out = e4m3, across} : e4m3[200,256], f32[2,200]\n"

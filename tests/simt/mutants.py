@@ -42,7 +42,7 @@ CASES = {
     "case_choice": ("90", "--with=top_k,top_k_grad", "--dtypes=f32,bf16"),
     "case_dispatch": ("90", "--with=dispatch", "--dtypes=f32"),
     "case_rows": ("90", "--with=take,combine,combine_grad", "--dtypes=f32,bf16"),
-    "case_blocks": ("90", "--with=quantize_blocks,quantize_both", "--dtypes=bf16"),
+    "case_blocks": ("90", "--with=quantize_blocks,quantize_both", "--dtypes=f32"),
     "case_grouped": ("90", "--with=grouped,grouped_grad", "--dtypes=f32"),
     "case_mma": ("80", "--with=grouped,grouped_grad", "--dtypes=bf16"),
     "case_wgmma": ("90", "--with=grouped,grouped_grad", "--dtypes=bf16"),
