@@ -6,7 +6,7 @@
 #include <string.h>
 
 struct Simt { const SimtKernel *kernels; SimtRun *run; }; // of a kernel: the row of its own
-enum { MOST = 64, MOST_BYTES = 4096 };
+enum { MAP = 128, MOST_BYTES = 4096, LEAST = 16, MOST = MOST_BYTES / LEAST }; // MAP: bytes of a tensor map
 FakeSubmit fake_submit; // driver.c
 typedef struct {
     const SimtKernel *kernel;
@@ -71,7 +71,8 @@ CuResult simt_submit(const Simt *kernel, const CuLaunch *c, void **args) {
         w.cluster = a->cluster.x;
     }
     for (int i = 0; i < k->params; i++) {
-        at = (at + 127) / 128 * 128;
+        const unsigned align = k->bytes[i] < MAP ? LEAST : MAP;
+        at = (at + align - 1) / align * align;
         if (k->params > MOST || at + k->bytes[i] > MOST_BYTES) return 1;
         w.at[i] = at;
         memcpy(w.bytes + at, args[i], k->bytes[i]);

@@ -135,7 +135,10 @@ static const OpCase op_cases[] = {
                "%1 = slice %a {axis = 2, start = 1, size = 2} : $[4,9,2]\n  return %0, %1\n}"},
     {CASE_ALL, "(%a: $[3,4], %b: $[3,1], %c: $[3,7]) -> $[3,16] {\n  %0 = concat %a, %b, %c, %a {axis = 1} : $[3,16]\n "
                " return %0\n}"},
-    {CASE_ALL, "(%a: $[2,5], %b: $[3,5]) -> $[5,5] {\n  %0 = concat %a, %b {axis = 0} : $[5,5]\n  return %0\n}"},
+    // forty operands
+    {CASE_ALL, "(%a: $[2,5], %b: $[3,5]) -> $[100,5] {\n  %0 = concat %a, %b, %a, %b, %a, %b, %a, %b, %a, %b, %a, %b, "
+               "%a, %b, %a, %b, %a, %b, %a, %b, %a, %b, %a, %b, %a, %b, %a, %b, %a, %b, %a, %b, %a, %b, %a, %b, %a, "
+               "%b, %a, %b {axis = 0} : $[100,5]\n  return %0\n}"},
     {CASE_TRAIN, "(%a: $[6,33]) -> $[6,33] {\n  %0 = iota : $[33]\n  %1 = add %a, %0 : $[6,33]\n  return %1\n}"},
     {CASE_F32,
      "() -> i32[40], f32[3,40] {\n  %0 = iota : i32[40]\n  %1 = const {value = 2.5} : f32[3,40]\n  return %0, %1\n}"},
