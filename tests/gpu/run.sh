@@ -41,7 +41,6 @@ if [ -x "$dir/cuda_runtime_check" ] && [ $# = 0 ]; then
 fi
 if [ -f "$dir/ops.so" ] && [ $# = 0 ]; then # every op against the evaluator
   timeout 400 "$dir/numeric_ops" --target=cuda --arch="${ARCH:-sm_90}" --device --load="$dir/ops.so" \
-    --device-model="$here/../../devices/h100.dev" \
     > "$out/ops.out" 2>&1 &&
     say ops "$(tail -1 "$out/ops.out")" || fail ops "$(tail -3 "$out/ops.out")"
 fi

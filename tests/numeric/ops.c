@@ -487,7 +487,10 @@ int main(int argc, char **argv) {
         else if (!strcmp(argv[i], "--verbose")) opt.verbose = true;
         else if (!strcmp(argv[i], "--device")) opt.device = true;
         else if (!strcmp(argv[i], "--guard")) opt.guard = true;
-        else {
+        else if (!strncmp(argv[i], "--", 2)) {
+            fprintf(stderr, "numeric_ops: there is no option %s\n", argv[i]);
+            return 2;
+        } else {
             opt.only = argv + i;
             opt.n_only = argc - i;
             break;
