@@ -37,8 +37,9 @@ static bool usable(const Graph *g, OpKind k) {
     static const OpKind left_out[] = {OP_EXP,  OP_LOG, OP_SQRT,  OP_RSQRT, OP_DIV,   OP_STEP,
                                       OP_SIGN, OP_GE,  OP_LT,    OP_LE,    OP_GT,    OP_EQ,  OP_NE,
                                       OP_WHERE, OP_POW, OP_STOP_GRADIENT, OP_PARAM,
-                                      OP_GRAD, OP_RETURN, OP_QUANTIZE, OP_REQUANTIZE, OP_TOP_K, OP_DISPATCH, OP_ROUTE,
-                                      OP_COMBINE, OP_COMBINE_GRAD, OP_GROUPED, OP_SSD, OP_SSD_GRAD, OP_ALL_GATHER,
+                                      OP_GRAD, OP_RETURN, OP_QUANTIZE, OP_REQUANTIZE, OP_QUANTIZE_BLOCKS,
+                                      OP_QUANTIZE_BOTH, OP_TOP_K, OP_DISPATCH, OP_ROUTE, OP_COMBINE,
+                                      OP_COMBINE_GRAD, OP_GROUPED, OP_SSD, OP_SSD_GRAD, OP_ALL_GATHER,
                                       OP_REDUCE_SCATTER, OP_EXCHANGE, OP_LOSS_PART_GRAD, OP_LOSS_OF_PARTS,
                                       OP_ATTENTION_STEP};
     static const bool smooth[N_OPS] = {
