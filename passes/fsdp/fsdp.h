@@ -1,7 +1,7 @@
 // Shared by the files of the pass `fsdp`. pieces: the root by use; sharing: which parameters share a bucket; tensors:
-// which of them are quantized with one scale; buckets:
-// layout and symbols; windows: where weights are gathered and read; gradients: where gradients are written and reduced;
-// dropout: keys of random numbers; update: loss, norm and optimizer. fsdp.c calls them in order.
+// which of them are quantized with one scale; buckets: layout and symbols; windows: where weights are gathered and
+// read; gradients: where gradients are written and reduced; dropout: keys of random numbers; update: loss, norm and
+// optimizer. fsdp.c calls them in order.
 #ifndef PASSES_FSDP_FSDP_H
 #define PASSES_FSDP_FSDP_H
 #include "ir/layout.h"

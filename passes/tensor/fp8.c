@@ -458,8 +458,9 @@ static Change change(Module *m, PassCx *cx, bool heads) {
         return FAILED;
     }
     if (s.blocks && !strcmp(hd_word(train, A_GATHER, "compute"), "fp8")) {
-        hd_error(m->cx, s.train, "gather = fp8 sends rows of weights with a scale each, and with fp8.scale = block 128 "
-                                 "rows share the scales of their blocks: set fp8.scale = row, or gather = compute");
+        hd_error(m->cx, s.train, "gather = fp8 sends rows or whole weights with one scale each, and with fp8.scale = "
+                                 "block 128 rows share the scales of their blocks: set fp8.scale = row or tensor, or "
+                                 "gather = compute");
         return FAILED;
     }
     if (s.blocks) s.once = false; // one form in any case

@@ -71,17 +71,19 @@ int64_t hd_keep_newest_in(const char *dir) {
 }
 
 bool hd_checkpoint_free(const char *save) {
-    static const char *const names[] = {CHECKPOINT, "latest/" CHECKPOINT, "best/" CHECKPOINT};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (there(save, names[i]))
-            return hd_fail("--save=%s: the folder holds the checkpoint of another run, %s/%s: continue it with "
-                           "--resume=%s, replace it with --overwrite, or save elsewhere",
-                           save, save, names[i], save);
-    const int64_t kept = hd_keep_newest_in(save); // the link to it is broken, or gone
-    return kept < 0 ||
-           hd_fail("--save=%s: the folder holds a checkpoint of another run, " KEPT "%lld: continue it with "
-                   "--resume=%s/" KEPT "%lld, replace it with --overwrite, or save elsewhere",
-                   save, (long long)kept, save, (long long)kept);
+    const int64_t newest = hd_keep_newest_in(save);
+    char kept[40] = ""; // what --resume names behind the folder; by itself it finds the first two
+    if (newest >= 0) snprintf(kept, sizeof kept, "/" KEPT "%lld", (long long)newest);
+    const char *const from[] = {"", "/latest", kept, "/best"};
+    for (int i = 0; i < 4; i++) {
+        char manifest[PATH];
+        snprintf(manifest, PATH, "%s/" CHECKPOINT, from[i]);
+        if ((i && !*from[i]) || !there(save, manifest + 1)) continue;
+        return hd_fail("--save=%s: the folder holds the checkpoint of another run, %s%s: continue it with "
+                       "--resume=%s%s, replace it with --overwrite, or save elsewhere",
+                       save, save, manifest, save, i < 2 ? "" : from[i]);
+    }
+    return true;
 }
 
 // --- removing

@@ -31,8 +31,9 @@ if [ "${HEDDLE_SMALL:-1}" != 0 ]; then
     esac
     small "$of" $sets
     for more in schedule.graph=none schedule.graph=unit schedule.recompute=Block; do
-      small "$of-gather-${more#schedule.}" $sets $gather "$more"
-      cmp "$tmp/$of.digest" "$tmp/$of-gather-${more#schedule.}.digest" && echo "same bits: $of, gather, $more" || bad=1
+      name=$of${gather:+-gather}-${more#schedule.}
+      small "$name" $sets $gather "$more"
+      cmp "$tmp/$of.digest" "$tmp/$name.digest" && echo "same bits: $name" || bad=1
     done
   done
 fi

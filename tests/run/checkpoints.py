@@ -105,6 +105,11 @@ def case_keep():
     bad(1, "--resume=c/checkpoint-3", args=["--data=data.txt", "--steps=5", "--resume=c"])
     bad(1, "--init=c/checkpoint-3", args=["--data=data.txt", "--steps=5", "--init=c"])
     bad(1, "--resume=c/checkpoint-3", "--overwrite", args=["--data=data.txt", "--steps=5", "--save=c", "--keep=1"])
+    os.makedirs("only")  # the best of a run, whose others are gone
+    os.rename("c/checkpoint-3", "only/best")
+    bad(1, "only/best/checkpoint.safetensors", "--resume=only/best", "--overwrite",
+        args=["--data=data.txt", "--steps=5", "--save=only"])
+    good("--data=data.txt", "--steps=4", "--resume=only/best")
     os.remove("c/latest")
     os.mkdir("c/latest")
     bad(1, "c/latest", "a file has its name",

@@ -9,6 +9,11 @@ struct TqTensor {
     int number; // -1: no tensor is here
     i64 end;    // up to where all elements are of it, or of none
 };
+struct TqWarp { i64 begin, end, lane; }; // its elements; where those of a lane begin
+template <int vec> __device__ __forceinline__ TqWarp tq_warp(i64 count) {
+    const i64 begin = ((i64)blockIdx.x * 8 + threadIdx.x / 32) * (8 * 32 * vec), end = begin + 8 * 32 * vec;
+    return {begin, end < count ? end : count, (i64)(threadIdx.x % 32 * vec)};
+}
 template <int n> __device__ __forceinline__ TqTensor tq_find(const i64 (&at)[2 * n], i64 e) {
     TqTensor t = {-1, 0x7fffffffffffffffll};
 #pragma unroll
@@ -36,13 +41,12 @@ template <class From, int vec> __device__ __forceinline__ float tq_most(const Fr
 extern "C" __global__ void __launch_bounds__(256) TQ_SCALES(const TQ_FROM *x, i64 first, i64 count, float *scales) {
     enter();
     const i64 at[] = {TQ_TENSORS};
-    const i64 begin = ((i64)blockIdx.x * 8 + threadIdx.x / 32) * (8 * 32 * TQ_VEC);
-    const i64 end = begin + 8 * 32 * TQ_VEC < count ? begin + 8 * 32 * TQ_VEC : count;
-    if (begin >= count) return;
-    TqTensor t = tq_find<TQ_N>(at, first + begin);
-    const bool one = t.end >= first + end; // of one tensor
+    const TqWarp w = tq_warp<TQ_VEC>(count);
+    if (w.begin >= count) return;
+    TqTensor t = tq_find<TQ_N>(at, first + w.begin);
+    const bool one = t.end >= first + w.end; // of one tensor
     float all = 0;
-    for (i64 e = begin + threadIdx.x % 32 * TQ_VEC; e < end; e += 32 * TQ_VEC) {
+    for (i64 e = w.begin + w.lane; e < w.end; e += 32 * TQ_VEC) {
         const float most = tq_most<TQ_FROM, TQ_VEC>(x + e);
         if (first + e >= t.end) t = tq_find<TQ_N>(at, first + e);
         if (one) all = larger(most, all);
@@ -59,12 +63,11 @@ extern "C" __global__ void __launch_bounds__(256) TQ_QUANTIZE(const TQ_FROM *x, 
                                                               const float *scales, e4m3 *q) {
     enter();
     const i64 at[] = {TQ_TENSORS};
-    const i64 begin = ((i64)blockIdx.x * 8 + threadIdx.x / 32) * (8 * 32 * TQ_VEC);
-    const i64 end = begin + 8 * 32 * TQ_VEC < count ? begin + 8 * 32 * TQ_VEC : count;
-    if (begin >= count) return;
-    TqTensor t = tq_find<TQ_N>(at, first + begin);
+    const TqWarp w = tq_warp<TQ_VEC>(count);
+    if (w.begin >= count) return;
+    TqTensor t = tq_find<TQ_N>(at, first + w.begin);
     float inverse = t.number < 0 ? 0 : 1 / scales[TQ_STRIDE * t.number];
-    for (i64 e = begin + threadIdx.x % 32 * TQ_VEC; e < end; e += 32 * TQ_VEC) {
+    for (i64 e = w.begin + w.lane; e < w.end; e += 32 * TQ_VEC) {
         if (first + e >= t.end) {
             t = tq_find<TQ_N>(at, first + e);
             inverse = t.number < 0 ? 0 : 1 / scales[TQ_STRIDE * t.number];
